@@ -1,0 +1,114 @@
+"""The recipe: what a user writes, checked before anything runs. Pure pydantic, no torch."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+SPEED_METRICS = ("speedup", "latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput_per_s")
+COST_METRICS = ("size_bytes", "size_ratio", "peak_memory_bytes")
+FIDELITY_METRICS = ("agreement", "cosine", "sqnr_db")
+BUILTIN_METRICS = ("top1",)
+
+Ref = Annotated[str, Field(min_length=1)]
+Positive = Annotated[int, Field(ge=1)]
+
+
+class Spec(BaseModel):
+    """A frozen section of the recipe that refuses unknown keys and silent conversions."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
+
+
+class Model(Spec):
+    """`ref` names a callable that returns a torch module; `weights` is a safetensors file beside the recipe."""
+
+    ref: Ref = Field(description="package.module:function that returns a torch.nn.Module")
+    kwargs: dict[str, Any] = Field(default_factory=dict, description="keyword arguments for the function")
+    weights: str | None = Field(None, description="safetensors state dict, relative to the recipe")
+
+
+class Data(Spec):
+    """`ref` names a callable that returns the splits: see docs/your-data.md."""
+
+    ref: Ref = Field(description="package.module:function that returns the splits")
+    kwargs: dict[str, Any] = Field(default_factory=dict, description="keyword arguments for the function")
+    calibration_samples: Positive = Field(512, description="samples of the calibration split to use")
+    leaks: Literal["refuse", "report"] = Field("refuse", description="what to do with samples that stand in two splits")
+
+
+class MetricSpec(Spec):
+    """A metric of the user's own: `ref` is called with (outputs, labels) and returns one score per sample."""
+
+    ref: Ref
+    direction: Literal["higher", "lower"]
+    chance: float | None = Field(None, description="score of a model that knows nothing; baselines at or below it are refused")
+
+
+class Target(Spec):
+    """Where the artefact will serve, and how."""
+
+    runtime: Literal["onnxruntime"] = "onnxruntime"
+    provider: Literal["cpu", "cuda", "tensorrt"] = "cpu"
+    threads: Positive = 1
+    batch_sizes: list[Positive] = Field(default_factory=lambda: [1], min_length=1, max_length=8)
+
+
+class Gate(Spec):
+    """One promise. Exactly one of the four limits is given."""
+
+    metric: str
+    max_drop: Annotated[float, Field(ge=0)] | None = Field(None, description="absolute, in points of the metric")
+    max_relative_drop: Annotated[float, Field(ge=0, lt=1)] | None = Field(None, description="share of the baseline's score")
+    min: float | None = None
+    max: float | None = None
+    undecided: Literal["fail", "accept"] = "fail"
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> Self:
+        given = [name for name in ("max_drop", "max_relative_drop", "min", "max") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"a gate takes one of max_drop, max_relative_drop, min, max; got {', '.join(given) or 'none'}")
+        return self
+
+
+class Budget(Spec):
+    minutes: Annotated[float, Field(gt=0)] = 60.0
+
+
+class Stage(Spec):
+    """What every stage may say. `from` names the stage whose candidate it starts from; the default is the float model."""
+
+    name: str | None = Field(None, pattern=r"^[a-z][a-z0-9_-]*$", description="defaults to the stage's kind")
+    from_: str | None = Field(None, alias="from")
+    run: Literal["if_needed", "always"] = "if_needed"
+
+
+class Ptq(Stage):
+    """Post-training quantization: every plausible scheme is tried on the target, the fastest that passes is kept."""
+
+    method: str = Field("auto", description="auto, or the name of one scheme, e.g. u8s8-channel-reduced")
+    exclude: list[str] = Field(default_factory=list, description="ONNX node names to leave in float")
+
+
+class Recipe(Spec):
+    """A whole recipe, version 1."""
+
+    schema_: Literal[1] = Field(alias="schema", description="version of the recipe format")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    model: Model
+    data: Data
+    metric: str | MetricSpec = "top1"
+    target: Target = Target()
+    gates: list[Gate] = Field(min_length=1)
+    budget: Budget = Budget()
+    stages: list[Ptq] = Field(min_length=1, description="cheap to expensive; a bare string is a stage with its defaults")
+    export: list[Literal["onnx"]] = Field(default_factory=lambda: ["onnx"])
+
+
+# Known names that this version cannot run yet; `check` says so instead of "unknown".
+PLANNED_STAGES = ("qat", "prune", "distill")
+STAGE_TYPES: dict[str, type[Stage]] = {"ptq": Ptq}
+# The form a stage needs and the form it makes.
+STAGE_FORMS: dict[str, tuple[str, str]] = {"ptq": ("float", "int8")}
+PLANNED_REFS = ("torchvision:", "timm:", "hf:", "onnx:", "imagefolder:", "parquet:", "csv:", "webdataset:")
