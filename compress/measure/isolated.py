@@ -1,0 +1,122 @@
+"""Ask the worker process: the public face of timing, memory, profiles and first opening."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compress.candidate import Value
+from compress.data import Array
+from compress.errors import EnvironmentProblem, InputError
+from compress.measure import stats
+from compress.measure.latency import Plan
+
+TIMEOUT_SECONDS = 900
+ERRORS = {"InputError": InputError, "EnvironmentProblem": EnvironmentProblem}
+Feeds = dict[str, Array]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """How files are run: provider, threads, and the plan of a paired timing."""
+
+    provider: str
+    threads: int
+    plan: Plan = Plan()
+    tries: int = 3
+
+
+def compare_files(a: Path, b: Path, feeds: Feeds, bench: Bench) -> dict[str, Any]:
+    """Time file `b` against file `a` on `feeds`. Returns ratio, a_a, a_ms, b_ms, first_call_ms, pressure."""
+    request = _request("compare", a, bench) | {"b": str(b), "plan": asdict(bench.plan), "tries": bench.tries}
+    return _ask(request, feeds)
+
+
+def peak_memory(path: Path, feeds: Feeds, bench: Bench) -> int | None:
+    """Bytes that loading and running the file adds to an idle runtime, or None where the system cannot tell."""
+    found = _ask(_request("memory", path, bench), feeds)["peak_memory_bytes"]
+    return None if found is None else int(found)
+
+
+def profile(path: Path, feeds: Feeds, bench: Bench, runs: int = 20) -> list[dict[str, Any]]:
+    """Median milliseconds per node of the optimised graph: [{name, op, time_ms}]."""
+    return list(_ask(_request("profile", path, bench) | {"runs": runs}, feeds)["nodes"])
+
+
+def open_isolated(path: Path, optimised: Path, bench: Bench) -> dict[str, Any]:
+    """First opening of a file, away from this process; writes the optimised graph. Raises InputError on refusal or crash."""
+    return _ask(_request("open", path, bench) | {"optimised": str(optimised)}, {})
+
+
+def latency_values(samples_ms: list[float], batch: int) -> dict[str, Value]:
+    """P50, P95, P99 and throughput from every timed call, each only when n supports it."""
+    samples = np.array(samples_ms)
+    found = {f"latency_p{q}_ms": _percentile(samples, q, batch) for q in (50, 95, 99)}
+    p50 = found["latency_p50_ms"]
+    if p50.value is not None and p50.low and p50.high:
+        per_s = [1e3 * batch / ms for ms in (p50.value, p50.high, p50.low)]
+        found["throughput_per_s"] = Value(value=per_s[0], low=per_s[1], high=per_s[2], n=p50.n, batch=batch)
+    return found
+
+
+def _percentile(samples: stats.Floats, q: int, batch: int) -> Value:
+    interval = stats.percentile(samples, q)
+    if interval is None:
+        return Value(value=None, n=len(samples), batch=batch, note=f"P{q} not supported by n={len(samples)} (needs {stats.needed_samples(q)})")
+    return Value(value=interval.value, low=interval.low, high=interval.high, n=interval.n, batch=batch)
+
+
+def _request(kind: str, path: Path, bench: Bench) -> dict[str, Any]:
+    return {"kind": kind, "a": str(path), "provider": bench.provider, "threads": bench.threads}
+
+
+def _ask(request: dict[str, Any], feeds: Feeds) -> dict[str, Any]:
+    with _saved(feeds) as inputs:
+        finished = subprocess.run(
+            [sys.executable, "-m", "compress.measure.worker"],
+            input=json.dumps(request | {"inputs": str(inputs)}),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            env=_environment(),
+            check=False,
+        )
+    return _answer(request, finished)
+
+
+def _answer(request: dict[str, Any], finished: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    if finished.returncode == -2 or finished.returncode == 130:
+        raise KeyboardInterrupt
+    try:
+        answer = json.loads(finished.stdout)
+    except ValueError:
+        tail = (finished.stderr.strip().splitlines() or ["no message"])[-1][:300]
+        fact = f"the process that ran it ended with status {finished.returncode} ({tail})"
+        raise InputError(request.get("b", request["a"]), fact, "This file makes the runtime crash") from None
+    if "error" in answer:
+        error = answer["error"]
+        raise ERRORS.get(error["class"], InputError)(error["place"], error["fact"], error["remedy"])
+    return dict(answer["ok"])
+
+
+def _environment() -> dict[str, str]:
+    """The child finds this package where the parent did."""
+    package_parent = str(Path(__file__).parents[2])
+    paths = [package_parent, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+
+
+@contextmanager
+def _saved(feeds: Feeds) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="compress-") as folder:
+        path = Path(folder) / "inputs.npz"
+        np.savez(path, allow_pickle=False, **feeds)  # type: ignore[arg-type]
+        yield path
