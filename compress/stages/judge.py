@@ -1,0 +1,34 @@
+"""Judge a file that was tried: every gate of the recipe, at every batch size it promises."""
+
+from collections.abc import Sequence
+
+from compress.candidate import GateResult, Value
+from compress.gate import Paired, judge_drop, judge_value, worst_of
+from compress.recipe.spec import SPEED_METRICS, Gate
+from compress.stages.context import Context
+from compress.stages.trial import Timing, Trial
+
+
+def judge(context: Context, baseline: Trial, trial: Trial, timings: Sequence[Timing], split: str) -> list[GateResult]:
+    """One result per gate of the recipe, in its order. timings: one per batch size of the target."""
+    return [_judge_one(context, gate, baseline, trial, timings, split) for gate in context.recipe.gates]
+
+
+def with_speed(trial: Trial, timings: Sequence[Timing], baseline: Trial) -> dict[str, Value]:
+    """All figures of a candidate: those of the first batch size, and the file's size against the baseline's."""
+    size, base = trial.metrics["size_bytes"].value, baseline.metrics["size_bytes"].value
+    ratio = {"size_ratio": Value(value=size / base, n=1)} if size and base else {}
+    return trial.metrics | ratio | ({"speedup": timings[0].speedup} | timings[0].latency if timings else {})
+
+
+def by_batch(timings: Sequence[Timing]) -> list[dict[str, object]]:
+    return [{"batch": timing.speedup.batch, "speedup": vars(timing.speedup)} | {name: vars(value) for name, value in timing.latency.items()} for timing in timings]
+
+
+def _judge_one(context: Context, gate: Gate, baseline: Trial, trial: Trial, timings: Sequence[Timing], split: str) -> GateResult:
+    if gate.max_drop is not None or gate.max_relative_drop is not None:
+        return judge_drop(gate, context.inputs.metric, Paired(split=split, baseline=baseline.scores, candidate=trial.scores))
+    if gate.metric in SPEED_METRICS:
+        values = [timing.speedup if gate.metric == "speedup" else timing.latency[gate.metric] for timing in timings]
+        return judge_value(gate, worst_of(gate, values))
+    return judge_value(gate, with_speed(trial, timings, baseline).get(gate.metric))

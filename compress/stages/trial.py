@@ -1,0 +1,101 @@
+"""Try one file on the target: scores on a split, closeness to the float model, size, memory, paired timing. All cached."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compress.candidate import Value
+from compress.code import code_digest
+from compress.data import Array
+from compress.gate import score_interval
+from compress.measure import isolated
+from compress.measure.accuracy import Runner, evaluate_file, fidelity
+from compress.measure.isolated import Bench, latency_values
+from compress.measure.latency import Plan
+from compress.measure.stats import Floats
+from compress.stages.context import Context, machine_key, read_array, relative_progress, write_array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """scores: (n,) per sample of the split; outputs: (k, ...) of the first samples; metrics by name."""
+
+    scores: Floats
+    outputs: Array
+    metrics: dict[str, Value]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """speedup: of the file over the baseline at one batch size; a_a: the self-comparison made just before."""
+
+    speedup: Value
+    latency: dict[str, Value]
+    a_a: dict[str, Any]
+    pressure: dict[str, Any]
+
+
+def evaluate(context: Context, path: Path, digest: str, split: str, *, reference: Array | None) -> Trial:
+    """Scores of the file on a split, and its size and memory. reference: the float model's outputs (k, ...), or None."""
+    inputs, target = context.inputs, context.recipe.target
+    runner = Runner(provider=target.provider, threads=target.threads, batch=max(target.batch_sizes))
+    key = machine_key(context) | {
+        "file": digest,
+        "data": inputs.splits.digests[split],
+        "metric": inputs.metric_digest,
+        "batch": runner.batch,
+        "code": code_digest("compress.measure.accuracy"),
+    }
+
+    def make(folder: Path) -> dict[str, Any]:
+        progress = relative_progress(context.listener, f"{path.parent.name.rsplit('-', 1)[0]} on {split}")
+        found = evaluate_file(path, inputs.splits[split], inputs.metric, runner, progress)
+        write_array(folder, "scores", found.scores)
+        write_array(folder, "outputs", found.outputs)
+        memory = isolated.peak_memory(path, context.feeds(runner.batch), context.bench)
+        return {"size_bytes": path.stat().st_size, "peak_memory_bytes": memory, "batch": runner.batch}
+
+    entry = context.store.obtain("scores", key, make)
+    scores = read_array(entry.path, "scores").astype(np.float64)
+    outputs = read_array(entry.path, "outputs")
+    metrics = {inputs.metric.name: Value(**vars(score_interval(scores)))} | _cost(entry.facts)
+    if reference is not None:
+        metrics |= fidelity(reference, outputs)
+    return Trial(scores=scores, outputs=outputs, metrics=metrics)
+
+
+def time_against(context: Context, baseline: Path, path: Path, batch: int, plan: Plan) -> Timing:
+    """Paired timing of the file against the baseline file at one batch size, in a process of its own."""
+    key = machine_key(context) | {
+        "baseline": _sha(baseline),
+        "file": _sha(path),
+        "batch": batch,
+        "plan": asdict(plan),
+        "code": code_digest("compress.measure.worker"),
+    }
+    bench = Bench(provider=context.bench.provider, threads=context.bench.threads, plan=plan)
+    entry = context.store.obtain("timing", key, lambda folder: isolated.compare_files(baseline, path, context.feeds(batch), bench))
+    facts = entry.facts
+    note = "" if facts["a_a"]["clean"] else "the machine was noisy: the interval was widened by the A/A run"
+    return Timing(
+        speedup=Value(**facts["ratio"], batch=batch, note=note),
+        latency=latency_values(facts["b_ms"], batch),
+        a_a=facts["a_a"],
+        pressure=facts["pressure"],
+    )
+
+
+def _cost(facts: dict[str, Any]) -> dict[str, Value]:
+    memory = facts["peak_memory_bytes"]
+    return {
+        "size_bytes": Value(value=facts["size_bytes"], n=1),
+        "peak_memory_bytes": Value(value=memory, n=1 if memory is not None else 0, batch=facts["batch"], note="" if memory is not None else "not measured: the system does not tell"),
+    }
+
+
+def _sha(path: Path) -> str:
+    from compress.files import sha256_of
+
+    return sha256_of(path)
