@@ -75,6 +75,10 @@ class Store:
             seconds = round(time.monotonic() - started, 3)
             return _finish(folder, key, facts, seconds)
 
+    def digest_at(self, folder: Path) -> str:
+        """Digest of the finished entry in `folder`. Raises KeyError when there is none."""
+        return str((_read_json(folder / "done.json") or {})["digest"])
+
     def explain_miss(self, stage: str, key: Key) -> Miss:
         """Say why `find` gave nothing, against the finished entry whose key differs in the fewest places."""
         if (self.folder(stage, key) / "key.json").exists():

@@ -1,0 +1,10 @@
+"""Stages: each turns a candidate into others. One function each, one literal table."""
+
+from collections.abc import Callable
+from typing import Any
+
+from compress.candidate import Candidate
+from compress.recipe.spec import Ptq
+from compress.stages import ptq
+
+STAGES: dict[type[Any], Callable[..., list[Candidate]]] = {Ptq: ptq.run}

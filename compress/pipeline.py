@@ -1,0 +1,265 @@
+"""`compress run`, from top to bottom: inputs, analysis, baselines, the ladder, confirmation, report."""
+
+import platform
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from compress import ladder
+from compress.candidate import Candidate
+from compress.device import facts
+from compress.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_PASS
+from compress.files import digest_of, require_writable, write_json, write_with
+from compress.gate import accepted, outcome_of
+from compress.measure.latency import Plan
+from compress.recipe.load import LoadedRecipe, as_document
+from compress.report import assemble
+from compress.report.html import render_run
+from compress.report.progress import RunProgress
+from compress.report.schema import Report
+from compress.runs import FREE_BYTES, RunFolder, open_run
+from compress.stages import STAGES, analyze, baseline, confirm, explain
+from compress.stages.context import Context
+from compress.stages.inputs import load_inputs
+from compress.stages.judge import judge, with_speed
+from compress.stages.trial import Trial, time_against
+from compress.store import Store
+
+# Seconds of each step on the machine this was written on, until this machine has figures of its own.
+FIRST_GUESS = {"inputs": 5.0, "export": 12.0, "analyze": 5.0, "baselines": 25.0, "ptq": 90.0, "confirm": 20.0, "report": 4.0}
+
+
+@dataclass
+class Findings:
+    """What a run has found so far: filled step by step, so that an interrupted run can report it."""
+
+    analysis: dict[str, Any] | None = None
+    baselines: list[dict[str, Any]] = field(default_factory=list)
+    candidates: list[Candidate] = field(default_factory=list)
+    ledger: list[dict[str, Any]] = field(default_factory=list)
+    measurement: dict[str, Any] | None = None
+    confirmation: dict[str, Any] | None = None
+    winner: Candidate | None = None
+    outcome: str = "fail"
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    report: Report
+    folder: Path
+
+
+@dataclass
+class _Listener:
+    """Passes what stages tell on to the progress display and to events.jsonl."""
+
+    progress: RunProgress
+    folder: RunFolder | None = None
+    findings: Findings | None = None
+
+    def update(self, done: int, total: int, text: str) -> None:
+        if self.progress.current is not None:
+            self.progress.current.update(done=done, total=total, text=text)
+
+    def note(self, text: str) -> None:
+        self.progress.note(text)
+        self.event("note", {"text": text})
+
+    def found(self, candidate: Candidate) -> None:
+        if self.findings is not None:
+            self.findings.candidates.append(candidate)
+        self.progress.note(f"  {candidate.name}: {candidate.outcome} ({ladder.gain(candidate)}; {ladder.risk(candidate)})" if candidate.metrics else f"  {candidate.name}: {candidate.note}")
+        self.event("candidate", {"name": candidate.name, "outcome": candidate.outcome, "note": candidate.note})
+
+    def event(self, kind: str, details: dict[str, Any]) -> None:
+        if self.folder is not None:
+            self.folder.event(kind, details)
+
+
+def run(loaded: LoadedRecipe, output: Path, progress: RunProgress) -> Finished:
+    """Run the recipe; everything it makes lies under `output` (runs/ and .compress/).
+
+    Raises CompressError for what the user can fix before anything was found; Ctrl-C ends in a report, too.
+    """
+    started = time.monotonic()
+    recipe = loaded.recipe
+    store = Store(output / ".compress" / "store")
+    require_writable(store.root, FREE_BYTES)
+    require_writable(output / "runs", FREE_BYTES)
+    listener = _Listener(progress)
+    before = facts.pressure()
+    with progress.step("inputs", f"loading {recipe.model.ref} and {recipe.data.ref}"):
+        inputs = load_inputs(recipe, loaded.path)
+    context = Context(
+        recipe=recipe, inputs=inputs, store=store, listener=listener, deadline=started + 60 * recipe.budget.minutes
+    )
+    lock = _lock(loaded, context)
+    folder, continued = open_run(output / "runs", recipe.name, lock, loaded.text)
+    listener.folder = folder
+    if continued:
+        listener.note(f"continuing the interrupted run {folder.path}")
+    write_json(folder.path / "env.json", _environment(context, before))
+    listener.event("start", {"recipe": str(loaded.path), "digest": loaded.digest})
+    findings = Findings()
+    listener.findings = findings
+    try:
+        _climb(context, findings, folder, progress)
+    except KeyboardInterrupt:
+        findings.outcome, findings.reason = "stopped", "interrupted; run the same command again to continue"
+        findings.winner = None
+    return _conclude(loaded, context, findings, folder, progress, {"seconds": time.monotonic() - started, "before": before})
+
+
+def _climb(context: Context, findings: Findings, folder: RunFolder, progress: RunProgress) -> None:
+    """Baselines, then rung after rung until every gate is passed, then confirmation."""
+    with progress.step("export", "the float model to ONNX") as step:
+        model = baseline.export_float(context)
+        step.cached() if model.entry.cached else None
+    folder.link("01-export", model.entry.path)
+    with progress.step("analyze", "counting and profiling operators"):
+        findings.analysis = analyze.run(context, model)
+    progress.note(assemble.analysis_sentence(findings.analysis))
+    with progress.step("baselines", "torch eager and the float file"):
+        trial, findings.baselines = baseline.measure_baseline(context, model)
+        float_candidate = _float_candidate(context, model, trial)
+    findings.candidates.append(float_candidate)
+    for number, spec in enumerate(context.recipe.stages, start=2):
+        best = ladder.best_so_far(findings.candidates) or float_candidate
+        decision = ladder.decide(spec, best, out_of_time=context.out_of_time())
+        if not decision.entered:
+            findings.ledger.append(assemble.skipped_row(spec.label, ladder.WHAT[spec.kind], decision.why))
+            progress.note(f"{spec.label}: not entered, {decision.why}")
+            continue
+        began = time.monotonic()
+        with progress.step(spec.label, decision.why):
+            made = STAGES[type(spec)](context, spec, model, trial)
+        for candidate in made:
+            if candidate.artefact:
+                folder.link(f"{number:02d}-{candidate.name.replace('/', '-')}", Path(candidate.artefact).parent)
+        row = {"seconds": round(time.monotonic() - began, 2), "changed": ladder.WHAT[spec.kind], "why": decision.why}
+        findings.ledger.append(assemble.entered_row(spec.label, row, ladder.best_so_far(made), ladder.choose(findings.candidates)))
+    findings.measurement = _measurement(context, findings.candidates, model)
+    _decide(context, findings, model, progress)
+
+
+def _decide(context: Context, findings: Findings, model: baseline.FloatModel, progress: RunProgress) -> None:
+    """Confirm the winner on unseen samples, or say what the best candidate misses and why."""
+    winner = ladder.choose(findings.candidates)
+    if winner is None:
+        findings.outcome, findings.reason = _why_none(context, findings, model)
+        return
+    if winner.form == "float":
+        findings.winner, findings.outcome = winner, "pass"
+        findings.reason = "the float model passes every gate as it is: do not compress it"
+        return
+    with progress.step("confirm", f"{winner.name} on unseen samples"):
+        found = confirm.run(context, model, winner)
+    findings.confirmation = assemble.confirmation(winner, found)
+    findings.outcome = found.outcome
+    findings.winner = winner if found.outcome == "pass" else None
+    findings.reason = assemble.confirmed_sentence(winner, found, baseline.RUNTIME)
+
+
+def _why_none(context: Context, findings: Findings, model: baseline.FloatModel) -> tuple[str, str]:
+    best = ladder.best_so_far(findings.candidates)
+    if best is None or best.form == "float":
+        compressed = [candidate for candidate in findings.candidates if candidate.form != "float" and candidate.artefact]
+        best = ladder.best_so_far(compressed) or best
+    if best is None:
+        return "fail", "no candidate could be made"
+    outcome = outcome_of([gate for gate in best.gates], accepted(context.recipe.gates))
+    evidence = ""
+    if best.audit and best.artefact and any(gate.metric in ladder.CHANGES["ptq"] and gate.outcome != "pass" for gate in best.gates):
+        path = Path(best.artefact)
+        int8 = analyze.profile(context, path, context.store.digest_at(path.parent))
+        evidence = explain.why_not_faster(best, analyze.profile(context, model.path, model.entry.digest), int8)
+    return outcome, assemble.missed_sentence(best, evidence)
+
+
+def _float_candidate(context: Context, model: baseline.FloatModel, trial: Trial) -> Candidate:
+    """The float file as the first candidate: a recipe whose gates it passes needs no compression."""
+    timings = [time_against(context, model.path, model.path, batch, Plan(seconds=2.0, min_calls=460)) for batch in context.recipe.target.batch_sizes]
+    gates = judge(context, trial, trial, timings, "select")
+    return Candidate(
+        name="model", stage="baseline", form="float", parent="", artefact=str(model.path), sha256=model.entry.digest,
+        metrics=with_speed(trial, timings, trial), gates=gates, outcome=outcome_of(gates, accepted(context.recipe.gates)),
+        parity=model.parity, note="the float model itself",
+    )  # fmt: skip
+
+
+def _measurement(context: Context, candidates: list[Candidate], model: baseline.FloatModel) -> dict[str, Any]:
+    """The A/A run of the float file, and how speed was compared."""
+    batch = context.recipe.target.batch_sizes[0]
+    timing = time_against(context, model.path, model.path, batch, Plan(seconds=2.0, min_calls=460))
+    return {
+        "a_a": timing.a_a,
+        "protocol": "interleaved ABBA blocks in a process of its own, an A/A run first, median over blocks of the log-ratio, 99 % bootstrap interval",
+    }
+
+
+def _conclude(
+    loaded: LoadedRecipe, context: Context, findings: Findings, folder: RunFolder, progress: RunProgress, timing: dict[str, Any]
+) -> Finished:
+    """Put the artefact and the report in place."""
+    best = findings.winner or ladder.best_so_far(findings.candidates)
+    files = _place_artefact(findings, best, folder.path)
+    exit_code = {"pass": EXIT_PASS, "stopped": EXIT_INTERRUPTED}.get(findings.outcome, EXIT_GATE)
+    document = assemble.report(
+        loaded, findings, environment=_environment(context, timing["before"]), data=_data(context), best=best,
+        exit_code=exit_code, seconds=timing["seconds"], folder=folder.path, files=files, stages=folder.path / "stages",
+    )  # fmt: skip
+    report = Report.model_validate(document)
+    with progress.step("report", "report.json and report.html"):
+        write_json(folder.path / "report.json", document)
+        render_run(folder.path)
+    folder.event("end", {"outcome": findings.outcome, "reason": findings.reason})
+    return Finished(report=report, folder=folder.path)
+
+
+def _place_artefact(findings: Findings, best: Candidate | None, folder: Path) -> dict[str, Path]:
+    """Copy the winner to export/, or the best so far to best/."""
+    if best is None or not best.artefact:
+        return {}
+    target = folder / ("export" if findings.winner else "best") / "model.onnx"
+    write_with(target, lambda temporary: shutil.copyfile(str(best.artefact), temporary))
+    return {"artefact": target}
+
+
+def _lock(loaded: LoadedRecipe, context: Context) -> dict[str, Any]:
+    return {
+        "recipe": as_document(loaded.recipe),
+        "digest": loaded.digest,
+        "model": context.inputs.model_digest,
+        "data": context.inputs.splits.digests,
+        "versions": facts.versions(),
+    }
+
+
+def _data(context: Context) -> dict[str, Any]:
+    splits = context.inputs.splits
+    return {
+        "digest": digest_of(splits.digests),
+        "splits": {name: len(split) for name, split in splits.by_name.items()},
+        "leaks": len(splits.leaks),
+        "leak_notes": splits.leaks,
+    }
+
+
+def _environment(context: Context, before: dict[str, float]) -> dict[str, Any]:
+    target = context.recipe.target
+    after = facts.pressure()
+    pressure = {f"{name}_before": value for name, value in before.items()} | {f"{name}_after": value for name, value in after.items()}
+    return {
+        "versions": facts.versions(),
+        "cpu": facts.cpu_facts(),
+        "threads": target.threads,
+        "provider_requested": target.provider,
+        "provider_used": "CPUExecutionProvider",
+        "pressure": pressure,
+        "platform": platform.platform(),
+        "memory_bytes": facts.memory_bytes(),
+        "machine": facts.fingerprint(),
+    }

@@ -1,0 +1,165 @@
+"""Put what a run found into the shape of `compress.report/1`, and into the sentences a person reads first."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from compress.candidate import Candidate
+from compress.gate import sentence
+from compress.ladder import gain, risk
+from compress.recipe.load import LoadedRecipe
+from compress.recipe.spec import MetricSpec, Recipe
+
+SCHEMA = "compress.report/1"
+Row = dict[str, Any]
+
+
+class Found(Protocol):
+    """What a finished or interrupted run hands over."""
+
+    analysis: Row | None
+    baselines: list[Row]
+    candidates: list[Candidate]
+    ledger: list[Row]
+    measurement: Row | None
+    confirmation: Row | None
+    winner: Candidate | None
+    outcome: str
+    reason: str
+
+
+class Confirmed(Protocol):
+    @property
+    def metrics(self) -> Mapping[str, Any]: ...
+    @property
+    def gates(self) -> list[Any]: ...
+    @property
+    def outcome(self) -> str: ...
+
+
+def report(
+    loaded: LoadedRecipe, found: Found, *, environment: Row, data: Row, best: Candidate | None, exit_code: int,
+    seconds: float, folder: Path, files: Mapping[str, Path], stages: Path,
+) -> Row:  # fmt: skip
+    """The report document. Paths in it are relative to the run's folder."""
+    return {
+        "schema": SCHEMA,
+        "outcome": found.outcome,
+        "exit_code": exit_code,
+        "winner": found.winner.name if found.winner else None,
+        "reason": found.reason,
+        "created": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "seconds": round(seconds, 2),
+        "recipe": _recipe(loaded),
+        "env": environment,
+        "data": data,
+        "analysis": found.analysis,
+        "verdict": None,
+        "baselines": [row | {"metrics": {name: _plain(value) for name, value in row["metrics"].items()}} for row in found.baselines],
+        "baseline": "onnxruntime-fp32",
+        "measurement": found.measurement,
+        "candidates": [_candidate(candidate, stages) for candidate in found.candidates if candidate.form != "float"],
+        "confirmation": found.confirmation,
+        "ledger": found.ledger,
+        "best_so_far": best.name if best else None,
+        "artefact": {name: str(path.relative_to(folder)) for name, path in files.items()},
+        "next": _next(loaded, found, folder, files),
+    }
+
+
+def skipped_row(stage: str, changed: str, why: str) -> Row:
+    return {"stage": stage, "changed": changed, "entered": False, "why": why, "gain": None, "risk": None, "seconds": 0.0, "cached": False, "kept": False}
+
+
+def entered_row(stage: str, row: Row, best: Candidate | None, winner: Candidate | None) -> Row:
+    """A ledger row of a stage that ran. best: its best candidate; winner: the ladder's choice so far."""
+    kept = winner is not None and winner.stage == stage
+    figures = {"gain": gain(best), "risk": risk(best)} if best else {"gain": "no candidate", "risk": None}
+    return {"stage": stage, "entered": True, "cached": row["seconds"] < 1.0, "kept": kept} | row | figures
+
+
+def confirmation(winner: Candidate, found: Confirmed) -> Row:
+    return {
+        "candidate": winner.name,
+        "split": "confirm",
+        "metrics": {name: _plain(value) for name, value in found.metrics.items()},
+        "gates": [_plain(gate) for gate in found.gates],
+        "outcome": found.outcome,
+    }
+
+
+def analysis_sentence(analysis: Row) -> str:
+    """Size and work of the model and its hottest operators, in one line."""
+    model = analysis["model"]
+    hot = ", ".join(f"{node['name'] or node['op']} {node['share']:.0%}" for node in analysis["top_ops_runtime"][:3])
+    intensity = model["flops"] / max(1, analysis["levels"]["G"]["total_bytes"])
+    work = f"{_si(model['params'])} params, {_si(model['macs'])} macs, {_si(model['flops'])} flops, {intensity:.1f} flop per byte"
+    return f"model: {work}; time is in {hot}"
+
+
+def confirmed_sentence(winner: Candidate, found: Confirmed, baseline: str) -> str:
+    gates = "; ".join(sentence(gate) for gate in found.gates)
+    if found.outcome == "pass":
+        return f"{winner.name} passes every gate over {baseline}, confirmed on unseen samples: {gates}"
+    return f"{winner.name} passed on select but was not confirmed on unseen samples: {gates}"
+
+
+def missed_sentence(best: Candidate, evidence: str) -> str:
+    missed = "; ".join(sentence(gate) for gate in best.gates if gate.outcome != "pass")
+    slower = best.metrics.get("speedup")
+    head = f"no candidate passes every gate; best so far {best.name}: {missed}"
+    if slower is not None and slower.high is not None and slower.high < 1.0:
+        head = f"{best.form} is not faster on this machine; best so far {best.name}: {missed}"
+    return f"{head}. {evidence[0].upper()}{evidence[1:]}" if evidence else head
+
+
+def _recipe(loaded: LoadedRecipe) -> Row:
+    recipe = loaded.recipe
+    return {
+        "name": recipe.name,
+        "digest": loaded.digest,
+        "path": str(loaded.path),
+        "metric": recipe.metric_name,
+        "metric_direction": recipe.metric.direction if isinstance(recipe.metric, MetricSpec) else "higher",
+        "gates": _gates(recipe),
+    }
+
+
+def _gates(recipe: Recipe) -> list[Row]:
+    limits = ("max_drop", "max_relative_drop", "min", "max")
+    return [{"metric": gate.metric, "limit": limit, "value": getattr(gate, limit)} for gate in recipe.gates for limit in limits if getattr(gate, limit) is not None]
+
+
+def _candidate(candidate: Candidate, stages: Path) -> Row:
+    """The candidate as plain data, its artefact named through the run's own links."""
+    row = candidate.as_dict()
+    if candidate.artefact:
+        target = Path(candidate.artefact)
+        link = next((path for path in sorted(stages.glob("*")) if path.resolve() == target.parent.resolve()), None)
+        row["artefact"] = f"stages/{link.name}/{target.name}" if link else None
+    return row
+
+
+def _next(loaded: LoadedRecipe, found: Found, folder: Path, files: Mapping[str, Path]) -> list[str]:
+    """Commands worth typing next."""
+    commands = [f"compress report {folder}"]
+    if found.outcome == "stopped":
+        return [f"compress run {loaded.path}", *commands]
+    if found.winner is None:
+        missed = {gate.metric for candidate in found.candidates for gate in candidate.gates if gate.outcome != "pass"}
+        index = next((i for i, gate in enumerate(loaded.recipe.gates) if gate.metric in missed and gate.min is not None), None)
+        if index is not None:
+            commands.append(f"compress run {loaded.path} --set gates[{index}].min=1.0")
+    return [*commands, f"compress plan {loaded.path}"]
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, dict) else vars(value)
+
+
+def _si(number: float) -> str:
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number:g}"

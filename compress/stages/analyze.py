@@ -1,0 +1,55 @@
+"""The analyzer's first page: what the model is made of, and where its time goes in the target runtime. Before any stage."""
+
+from pathlib import Path
+from typing import Any
+
+from compress.analyze.summary import analysis_dict
+from compress.code import code_digest
+from compress.measure import isolated
+from compress.stages.baseline import FloatModel
+from compress.stages.context import Context, export_versions, machine_key
+
+TOP_OPS = 10
+
+
+def run(context: Context, model: FloatModel) -> dict[str, Any]:
+    """`compress.analysis/1` of the recipe's model at its first batch size, with the measured top operators of the float file."""
+    analysis = _count(context)
+    nodes = profile(context, model.path, model.entry.digest)
+    return analysis | {"top_ops_runtime": nodes[:TOP_OPS], "runtime_total_ms": sum(node["time_ms"] for node in nodes)}
+
+
+def profile(context: Context, path: Path, digest: str) -> list[dict[str, Any]]:
+    """Time per node of a file in the target runtime, slowest first: [{name, op, time_ms, share}]."""
+    batch = context.recipe.target.batch_sizes[0]
+    key = machine_key(context) | {"file": digest, "batch": batch, "code": code_digest("compress.measure.worker")}
+
+    def make(folder: Path) -> dict[str, Any]:
+        context.listener.update(0, 1, "profiling operators")
+        return {"nodes": isolated.profile(path, context.feeds(batch), context.bench)}
+
+    nodes = context.store.obtain("profile", key, make).facts["nodes"]
+    total = sum(node["time_ms"] for node in nodes) or 1.0
+    ordered = sorted(nodes, key=lambda node: (-node["time_ms"], node["name"]))
+    return [node | {"share": node["time_ms"] / total} for node in ordered]
+
+
+def _count(context: Context) -> dict[str, Any]:
+    from compress.analyze.trace import trace
+    from compress.export.onnx import call_arguments
+
+    batch = context.recipe.target.batch_sizes[0]
+    key = {
+        "model": context.inputs.model_digest,
+        "inputs": {name: [str(values.dtype), list(values.shape[1:])] for name, values in context.inputs.feeds.items()},
+        "batch": batch,
+        "code": code_digest("compress.stages.analyze"),
+        "versions": export_versions(),
+    }
+
+    def make(folder: Path) -> dict[str, Any]:
+        context.listener.update(0, 1, "counting operators")
+        args, kwargs = call_arguments(context.feeds(batch))
+        return analysis_dict(trace(context.inputs.model, args, kwargs))
+
+    return context.store.obtain("analysis", key, make).facts
