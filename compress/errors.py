@@ -54,13 +54,13 @@ class GateError(CompressError):
     exit_code = EXIT_GATE
 
 
-class EnvironmentProblem(CompressError):
+class EnvironmentProblem(CompressError):  # noqa: N818
     """The machine cannot do what was asked: missing provider, read-only folder, no space left."""
 
     exit_code = EXIT_ENVIRONMENT
 
 
-class VerdictStop(CompressError):
+class VerdictStop(CompressError):  # noqa: N818
     """The target lies beyond what arithmetic allows; nothing was started."""
 
     exit_code = EXIT_VERDICT

@@ -1,7 +1,7 @@
 """YAML text to plain data with the position of every key. A small, safe part of YAML 1.1: no anchors, no tags.
 
-Source: https://yaml.org/spec/1.1/, as PyYAML resolves it. Scalars whose reading surprises people (dates, base 60, octal,
-`1e-4` as text) are refused rather than converted.
+Source: https://yaml.org/spec/1.1/, as PyYAML resolves it. Scalars whose reading surprises people (dates, base 60,
+octal, `1e-4` as text) are refused rather than converted.
 """
 
 import math
@@ -15,7 +15,6 @@ from compress.recipe.places import Mark, Problem
 from compress.recipe.syntax import find_syntax_problems, mark_of
 from compress.recipe.words import KeyPath, shorten
 
-_DEEPEST = 32
 _TAG = "tag:yaml.org,2002:"
 _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
 _EXPONENT = re.compile(r"([-+]?\d+)(\.\d*)?[eE]([-+]?)(\d+)")
@@ -38,10 +37,7 @@ def read_document(text: str) -> Document:
     problems = find_syntax_problems(text)
     if problems:
         return Document(data=None, marks={}, problems=problems, readable=False)
-    try:
-        root = yaml.SafeLoader(text).get_single_node()
-    except RecursionError:
-        return Document(data=None, marks={}, problems=(_too_deep((), (1, 1)),), readable=False)
+    root = yaml.SafeLoader(text).get_single_node()
     walk = _Walk()
     data = None if root is None else walk.value(root, ())
     return Document(data=data, marks=walk.marks, problems=tuple(walk.problems))
@@ -54,14 +50,11 @@ class _Walk:
 
     def value(self, node: yaml.Node, path: KeyPath) -> Any:
         self.marks.setdefault(path, mark_of(node.start_mark))
-        if len(path) > _DEEPEST:
-            self.problems.append(_too_deep(path[:3], self.marks[path]))
-            return None
         if isinstance(node, yaml.MappingNode):
             return self.mapping(node, path)
-        if isinstance(node, yaml.SequenceNode):
-            return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
-        return self.scalar(node, path)
+        if isinstance(node, yaml.ScalarNode):
+            return self.scalar(node, path)
+        return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
 
     def mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
         result: dict[str, Any] = {}
@@ -80,19 +73,19 @@ class _Walk:
         return result
 
     def key(self, node: yaml.Node, path: KeyPath) -> str | None:
-        mark = mark_of(node.start_mark)
-        if not isinstance(node, yaml.ScalarNode):
-            self.problems.append(Problem(path=path, fact="a key must be text", remedy="Name it", mark=mark))
-            return None
+        """The key's text, or None and a problem."""
         reading = node.tag.removeprefix(_TAG)
+        if not isinstance(node, yaml.ScalarNode):
+            return self.refuse_key(node, path, "a key must be text", "Name it")
         if reading == "merge":
-            self.problems.append(Problem(path=path, fact="merge keys (<<) are not allowed", remedy=_SPELL_OUT, mark=mark))
-            return None
+            return self.refuse_key(node, path, "no merge keys (<<) in a recipe", "Write the values out")
         if reading in _KEY_READINGS:
-            fact = f"the key {shorten(node.value) or '(empty)'} is {_KEY_READINGS[reading]} in YAML, and keys must be text"
-            self.problems.append(Problem(path=path, fact=fact, remedy="Put it in quotes", mark=mark))
-            return None
-        return self.text(node, path)
+            written = shorten(node.value) or "(empty)"
+            fact = f"the key {written} is {_KEY_READINGS[reading]} in YAML, and keys must be text"
+            return self.refuse_key(node, path, fact, "Put it in quotes")
+        if _SURROGATE.search(node.value):
+            return self.refuse_key(node, path, "the key holds half of a surrogate pair", "Write the character itself")
+        return str(node.value)
 
     def scalar(self, node: yaml.ScalarNode, path: KeyPath) -> Any:
         reading = node.tag.removeprefix(_TAG)
@@ -133,10 +126,9 @@ class _Walk:
         self.problems.append(Problem(path=path, fact=fact, remedy=remedy))
         return None
 
+    def refuse_key(self, node: yaml.Node, path: KeyPath, fact: str, remedy: str) -> Any:
+        self.problems.append(Problem(path=path, fact=fact, remedy=remedy, mark=mark_of(node.start_mark)))
+        return None
 
-_SPELL_OUT = "Write the values out"
+
 _DECIMAL_OR_QUOTES = "Write it in decimal, without leading zeros, or in quotes if it is text"
-
-
-def _too_deep(path: KeyPath, mark: Mark) -> Problem:
-    return Problem(path=path, fact=f"nested more than {_DEEPEST} levels deep", remedy="Flatten it", mark=mark)

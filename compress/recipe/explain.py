@@ -55,7 +55,7 @@ def _problem(detail: ErrorDetails, bodies: tuple[KeyPath, ...]) -> Problem:
 
 def written_path(path: KeyPath, bodies: tuple[KeyPath, ...]) -> KeyPath:
     """The schema's path of a key as the user wrote it: a stage's keys stand under its kind."""
-    if len(path) > 2 and path[0] == "stages" and isinstance(path[1], int):
+    if len(path) > 2 and path[0] == "stages" and isinstance(path[1], int) and path[1] < len(bodies):
         return bodies[path[1]] + path[2:]
     return path
 
@@ -94,7 +94,10 @@ def _missing(seen: _Seen) -> Sentence:
 
 def _text(seen: _Seen) -> Sentence:
     if isinstance(seen.value, bool):
-        return f"expected text, got {show_value(seen.value)}", "YAML reads yes, no, on and off as booleans: put it in quotes"
+        return (
+            f"expected text, got {show_value(seen.value)}",
+            "YAML reads yes, no, on and off as booleans: put it in quotes",
+        )
     expected = "text or a mapping" if seen.key == "metric" else "text"
     return f"expected {expected}, got {show_value(seen.value)}", "Put it in quotes" if _is_number(seen.value) else ""
 
@@ -169,7 +172,7 @@ _SENTENCES: dict[str, Callable[[_Seen], Sentence]] = {
     "literal_error": _choice,
     "string_pattern_mismatch": _name,
     "string_too_short": lambda seen: ("empty", f"Write e.g. {_EXAMPLES.get(seen.key, seen.key)}"),
-    "too_short": lambda seen: ("empty", "Add at least one item"),
+    "too_short": lambda _: ("empty", "Add at least one item"),
     "too_long": _too_long,
     "greater_than": _bound("above", "gt"),
     "greater_than_equal": _bound("at least", "ge"),

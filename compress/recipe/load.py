@@ -32,8 +32,8 @@ _STEP = re.compile(r"\[(\d+)\]|([\w-]+)")
 class LoadedRecipe:
     """A checked recipe and where it came from.
 
-    text: the file as it is, without overrides; digest: `sha256:...` of the checked recipe with its defaults and overrides,
-    so comments, key order and spelled-out defaults do not change it.
+    text: the file as it is, without overrides; digest: `sha256:...` of the checked recipe with its defaults and
+    overrides, so comments, key order and spelled-out defaults do not change it.
     """
 
     recipe: Recipe
@@ -51,10 +51,9 @@ class LoadedRecipe:
 
     def place(self, key_path: str) -> str:
         """`gates[1].min` or `stages[0].method` -> `file:line:column: key.path` (or `--set key` where that wrote it)."""
-        path = tuple(int(index) if index else name for index, name in _STEP.findall(key_path))
-        inside_stage = path[:1] == ("stages",) and len(path) > 2 and isinstance(path[1], int) and path[1] < len(self.bodies)
-        kind_given = inside_stage and path[: len(self.bodies[path[1]])] == self.bodies[path[1]]  # type: ignore[index]
-        return self.places.of(path if kind_given or not inside_stage else written_path(path, self.bodies))
+        path: KeyPath = tuple(int(index) if index else name for index, name in _STEP.findall(key_path))
+        as_written = any(path[: len(body)] == body for body in self.bodies if len(body) > 2)
+        return self.places.of(path if as_written else written_path(path, self.bodies))
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> LoadedRecipe:
@@ -141,24 +140,26 @@ def _validate(
     problems = [*document.problems, *changed.problems, *stages.problems, *_schema_version(data)]
     # A value that YAML could not give us stands as None: what the schema says about that would only mislead.
     unread = tuple(problem.path for problem in document.problems if problem.mark is None)
-    problems = [problem for problem in problems if problem in document.problems or not _within(problem.path, unread)]
+    problems = [one for one in problems if one in document.problems or not _spoilt(one, unread)]
     try:
         recipe = Recipe.model_validate(data, by_alias=True, by_name=False)
     except ValidationError as error:
         known = {problem.path for problem in problems if problem.path}
         found = explain(error, stages.bodies)
-        problems += [one for one in found if one.path not in known and not _within(one.path, unread)]
+        problems += [one for one in found if one.path not in known and not _spoilt(one, unread)]
     if problems:
         raise places.error(problems)
     return recipe
 
 
-def _within(path: KeyPath, sections: Sequence[KeyPath]) -> bool:
-    return any(path[: len(section)] == section for section in sections)
+def _spoilt(problem: Problem, unread: Sequence[KeyPath]) -> bool:
+    path = problem.path
+    inside = any(path[: len(section)] == section for section in unread)
+    return inside or (problem.whole and any(section[: len(path)] == path for section in unread))
 
 
 def _schema_version(data: Mapping[str, Any]) -> list[Problem]:
-    """Asked before all else: True and 1.0 equal 1, and a later version deserves a better answer than its unknown keys."""
+    """True and 1.0 equal 1, so the schema lets them by; a later version deserves a better answer."""
     version = data.get("schema", 1)
     if type(version) is int and version == 1:
         return []

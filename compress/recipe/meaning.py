@@ -1,4 +1,4 @@
-"""Checks across keys, once every key by itself is right: names, stage order, gates that make sense, references that exist."""
+"""Checks across keys, once every key by itself is right: stage order, gates that make sense, references that exist."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -73,6 +73,9 @@ def _metric(recipe: Recipe) -> Iterator[Problem]:
 
 
 def _gate(gate: Gate, recipe: Recipe, path: KeyPath) -> Iterator[Problem]:
+    unknown = isinstance(recipe.metric, str) and recipe.metric not in BUILTIN_METRICS
+    if unknown and gate.metric in (recipe.metric, *BUILTIN_METRICS):
+        return  # the metric itself is told already
     known = (recipe.metric_name, *_LIMITS)
     if gate.metric not in known:
         remedy = suggest(gate.metric, known, label="Known")
@@ -143,7 +146,9 @@ def _weights(weights: str | None, folder: Path) -> Iterator[Problem]:
         fact = f"{show_value(weights)} is a pickle, and a pickle can run code"
         yield Problem(path=path, fact=fact, remedy="Convert it with safetensors.torch.save_file")
     elif suffix != ".safetensors":
-        yield Problem(path=path, fact=f"{show_value(weights)} does not end in .safetensors", remedy="Save it as safetensors")
+        yield Problem(
+            path=path, fact=f"{show_value(weights)} does not end in .safetensors", remedy="Save it as safetensors"
+        )
     elif not os.path.isfile(folder / weights):
         remedy = "The path counts from the recipe's folder"
         yield Problem(path=path, fact=f"no file {show_value(weights)}", remedy=remedy)
@@ -158,5 +163,5 @@ def _remote_code(value: Any, path: KeyPath) -> Iterator[Problem]:
     for key, inner in items:
         if key == "trust_remote_code":
             fact = "trust_remote_code would run code from a download"
-            yield Problem(path=(*path, key), fact=fact, remedy="Remove it, and keep the code you trust in your own module")
+            yield Problem(path=(*path, key), fact=fact, remedy="Keep the code you trust in a module of your own")
         yield from _remote_code(inner, (*path, key))

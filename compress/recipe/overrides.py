@@ -1,4 +1,4 @@
-"""`--set key.path=value`: changes a copy of the recipe's data before anything is checked, so every check applies to it too."""
+"""`--set key.path=value`: changes a copy of the recipe's data before the checks, so that all of them apply."""
 
 import copy
 import re
@@ -8,7 +8,7 @@ from typing import Any
 
 from compress.recipe.document import read_document
 from compress.recipe.places import Problem
-from compress.recipe.words import KeyPath, show_path, show_value, shorten, suggest
+from compress.recipe.words import KeyPath, shorten, show_path, show_value, suggest
 
 _KEY = re.compile(r"[^\W\d][\w-]*(\[\d{1,6}\])*(\.[^\W\d][\w-]*(\[\d{1,6}\])*)*")
 _STEP = re.compile(r"\[(\d+)\]|([\w-]+)")
@@ -123,4 +123,6 @@ def _check_index(data: Any, index: int, path: KeyPath) -> None:
 
 
 def _not_a_mapping(data: Any, path: KeyPath) -> _CannotSetError:
-    return _CannotSetError(f"{show_path(path)} is {show_value(data)}, not a mapping", f"Set {show_path(path)} as a whole")
+    return _CannotSetError(
+        f"{show_path(path)} is {show_value(data)}, not a mapping", f"Set {show_path(path)} as a whole"
+    )

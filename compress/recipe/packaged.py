@@ -1,4 +1,4 @@
-"""The recipes that come with the package: in `recipes/` of a source checkout, in `compress/_recipes` of an installed wheel."""
+"""The recipes that come with the package: `recipes/` of a source checkout, `compress/_recipes` of a wheel."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +27,11 @@ def packaged_folder() -> Path:
 
 def list_packaged() -> tuple[Packaged, ...]:
     """In the order of their names."""
-    return tuple(_describe(path) for path in sorted(packaged_folder().glob("*.yaml")))
+    return tuple(_describe(path) for path in sorted(packaged_folder().glob("*.yaml"), key=lambda path: path.stem))
 
 
 def find_recipe(argument: str) -> Path:
-    """What the user calls a recipe: a file, or else the name of a packaged one. An unknown name is returned as a path."""
+    """A file, or else the packaged recipe of that name. An unknown name comes back as a path."""
     path = Path(argument)
     packaged = {recipe.name: recipe.path for recipe in list_packaged()}
     if path.is_file() or argument not in packaged:

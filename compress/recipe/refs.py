@@ -1,4 +1,4 @@
-"""References to the user's own code, `package.module:function`: found without importing it, and imported when needed."""
+"""References to the user's own code, `package.module:function`: found by reading, and imported when needed."""
 
 import ast
 import importlib
@@ -6,10 +6,11 @@ import importlib.util
 import keyword
 import os
 import sys
+import sysconfig
 import tokenize
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -46,7 +47,7 @@ def find_ref(ref: str, search_path: Sequence[Path]) -> Path | None:
         return None
     names, complete = _top_level_names(ref, path)
     if complete and name not in names:
-        raise InputError(ref, f"no '{name}' in {_short(path)}", suggest(name, names, label="It has"))
+        raise InputError(ref, f"no '{name}' in {_short(path)}", suggest(name, _public(names), label="It has"))
     return path
 
 
@@ -60,15 +61,17 @@ def load_ref(ref: str, search_path: Sequence[Path]) -> Callable[..., Any]:
     module, name = _split(ref)
     path = find_ref(ref, search_path)
     _refuse_stranger(ref, module, path)
-    loaded = _import(ref, module, search_path)
+    loaded = _import(module, search_path)
     try:
         found = getattr(loaded, name)
     except AttributeError:
-        names = [known for known in vars(loaded) if not known.startswith("_")]
-        raise InputError(ref, f"no '{name}' in module '{module}'", suggest(name, names, label="It has")) from None
+        remedy = suggest(name, _public(vars(loaded)), label="It has")
+        raise InputError(ref, f"no '{name}' in module '{module}'", remedy) from None
     if not callable(found):
-        raise InputError(ref, f"'{name}' is {_kind(found)}, not a function", "Name a function or a class")
-    return found  # type: ignore[no-any-return]
+        raise InputError(
+            ref, f"'{name}' is of type {type(found).__name__}, not a function", "Name a function or a class"
+        )
+    return found
 
 
 def _split(ref: str) -> tuple[str, str]:
@@ -86,6 +89,10 @@ def _split(ref: str) -> tuple[str, str]:
     if module == "__main__":
         raise InputError(ref, "another process cannot find __main__ again", "Put the function in a .py file")
     return module, name
+
+
+def _public(names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if not name.startswith("_"))
 
 
 def _is_dotted(text: str) -> bool:
@@ -157,7 +164,7 @@ def _refuse_stranger(ref: str, module: str, path: Path | None) -> None:
         raise InputError(ref, fact, f"Rename one of them, or start a new process for {_short(path)}")
 
 
-def _import(ref: str, module: str, search_path: Sequence[Path]) -> ModuleType:
+def _import(module: str, search_path: Sequence[Path]) -> ModuleType:
     try:
         with _on_import_path(search_path):
             return importlib.import_module(module)
@@ -189,15 +196,10 @@ def _raised_at(error: BaseException) -> str:
 
 
 def _is_users(file: str) -> bool:
-    package = Path(__file__).parent.parent
-    libraries = (Path(os.__file__).parent, package)
+    libraries = (Path(os.__file__).parent, Path(sysconfig.get_path("purelib")), Path(__file__).parent.parent)
     return not any(Path(file).is_relative_to(folder) for folder in libraries)
 
 
 def _short(path: Path) -> str:
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
-
-
-def _kind(value: Any) -> str:
-    return f"of type {type(value).__name__}"

@@ -56,4 +56,6 @@ def _unknown_kind(kind: str, path: KeyPath) -> Problem | None:
     if kind in PLANNED_STAGES:
         fact = f"stage '{kind}' is not available in this version"
         return Problem(path=path, fact=fact, remedy=f"Remove it; available: {', '.join(STAGE_TYPES)}")
-    return Problem(path=path, fact=f"unknown stage {show_value(kind)}", remedy=suggest(kind, STAGE_TYPES, label="Known"))
+    return Problem(
+        path=path, fact=f"unknown stage {show_value(kind)}", remedy=suggest(kind, STAGE_TYPES, label="Known")
+    )

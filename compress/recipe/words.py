@@ -9,6 +9,7 @@ KeyPath = tuple[str | int, ...]
 
 _PLAIN_KEY = re.compile(r"[\w-]+")
 _LONGEST_VALUE = 60
+_MOST_OPTIONS = 15
 
 
 def show_path(path: KeyPath) -> str:
@@ -52,4 +53,7 @@ def suggest(word: str, options: Iterable[str], *, label: str) -> str:
     """A remedy for an unknown word: the near miss, or else all there is."""
     known = list(options)
     near = closest(word, known)
-    return f"Did you mean '{near}'?" if near else f"{label}: {', '.join(known) or 'none'}"
+    if near:
+        return f"Did you mean '{near}'?"
+    listed = [*known[:_MOST_OPTIONS], "..."] if len(known) > _MOST_OPTIONS else known
+    return f"{label}: {', '.join(listed) or 'none'}"
