@@ -8,7 +8,7 @@ from typing import Any
 
 from compress.recipe.document import read_document
 from compress.recipe.places import Problem
-from compress.recipe.words import KeyPath, shorten, show_path, show_value, suggest
+from compress.recipe.words import KeyPath, one_line, show_path, show_value, suggest
 
 _KEY = re.compile(r"[^\W\d][\w-]*(\[\d{1,6}\])*(\.[^\W\d][\w-]*(\[\d{1,6}\])*)*")
 _STEP = re.compile(r"\[(\d+)\]|([\w-]+)")
@@ -35,7 +35,7 @@ def apply_overrides(data: dict[str, Any], overrides: Sequence[str]) -> Overridde
     """data is left as it is. A later override wins over an earlier one."""
     result = Overridden(data=copy.deepcopy(data))
     for override in overrides:
-        key = shorten(override.partition("=")[0].strip()) or "(empty)"
+        key = one_line(override.partition("=")[0].strip()) or "(empty)"
         try:
             path, value = _parse(override)
             written = _resolve(result.data, path)

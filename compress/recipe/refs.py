@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from compress.errors import InputError
-from compress.recipe.words import show_value, suggest
+from compress.recipe.words import one_line, show_value, suggest
 
 _EXAMPLE = "Write it like mymodel:build"
 _LOOKED_IN = "looked in: current folder, the recipe's folder, installed packages"
@@ -79,13 +79,13 @@ def _split(ref: str) -> tuple[str, str]:
     if not colon:
         parent, _, last = ref.rpartition(".")
         remedy = f"Did you mean '{parent}:{last}'?" if parent and _is_dotted(ref) else _EXAMPLE
-        raise InputError(ref, f"{show_value(ref)} is not package.module:function", remedy)
+        raise InputError(one_line(ref), f"{show_value(ref)} is not package.module:function", remedy)
     if module.endswith(".py"):
         meant = module.removesuffix(".py").replace("/", ".").lstrip(".")
         remedy = f"Write '{meant}:{name}'" if _is_dotted(meant) else _EXAMPLE
-        raise InputError(ref, f"{show_value(module)} is a file, and a reference names a module", remedy)
+        raise InputError(one_line(ref), f"{show_value(module)} is a file, and a reference names a module", remedy)
     if not _is_dotted(module) or not _is_dotted(name) or "." in name:
-        raise InputError(ref, f"{show_value(ref)} is not package.module:function", _EXAMPLE)
+        raise InputError(one_line(ref), f"{show_value(ref)} is not package.module:function", _EXAMPLE)
     if module == "__main__":
         raise InputError(ref, "another process cannot find __main__ again", "Put the function in a .py file")
     return module, name

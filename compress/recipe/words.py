@@ -38,6 +38,11 @@ def show_value(value: Any) -> str:
     return shorten(repr(value))
 
 
+def one_line(text: str) -> str:
+    """Text of unknown origin, with whatever would break the line or the terminal escaped."""
+    return shorten("".join(char if char.isprintable() else ascii(char)[1:-1] for char in text))
+
+
 def shorten(text: str) -> str:
     """Cut long text in the middle of nowhere rather than fill the terminal with it."""
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."

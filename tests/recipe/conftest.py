@@ -47,6 +47,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def recipe_text() -> str:
+    return RECIPE
+
+
+@pytest.fixture
 def recipe_file(folder: Path) -> Path:
     """x.yaml in the current folder, named relatively, as a user would."""
     (folder / "x.yaml").write_text(RECIPE)

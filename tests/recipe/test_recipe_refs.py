@@ -105,7 +105,7 @@ def test_an_installed_module_is_found():
 def test_the_first_folder_wins_and_the_current_folder_comes_first(folder: Path):
     write("one/some.py")
     write("two/some.py")
-    assert find_ref("some:build", [Path("two"), Path("one")]) == Path("two/some.py")
+    assert find_ref("some:build", [Path("two"), Path("one")]) == Path("two/some.py").absolute()
     assert search_folders(Path("one/x.yaml")) == (folder, folder / "one")
 
 
