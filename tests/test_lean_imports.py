@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = {"torch", "onnx", "onnxruntime", "scipy", "matplotlib", "sklearn", "datasets", "transformers", "numpy"}
+HEAVY = {"torch", "onnx", "onnxruntime", "scipy", "matplotlib", "sklearn", "datasets", "transformers"}
 MODULES = ["compress.errors", "compress.recipe.load", "compress.store", "compress.cli.app", "compress.__main__"]
 REPORT = "\nimport sys, json; print('LOADED', json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
 RECIPE = """\
@@ -45,5 +45,5 @@ def test_a_quick_verb_imports_nothing_heavy(arguments: list[str], tmp_path: Path
 
 
 def test_the_check_would_see_a_heavy_module(tmp_path: Path):
-    loaded, _ = loaded_by("import numpy", tmp_path)
-    assert loaded & HEAVY == {"numpy"}
+    loaded, _ = loaded_by("import scipy", tmp_path)
+    assert loaded & HEAVY == {"scipy"}
