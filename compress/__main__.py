@@ -7,11 +7,13 @@ from collections.abc import Sequence
 import typer
 
 from compress.cli.app import app
-from compress.cli.output import EXIT_BROKEN_PIPE, complain, silence_stdout
+from compress.cli.output import complain, silence_stdout
 from compress.errors import EXIT_INTERRUPTED, CompressError
 
 # EX_SOFTWARE of sysexits.h: an internal error.
 EXIT_BUG = 70
+# What a shell reports for a program that a closed pipe ended (`| head`): 128 + SIGPIPE.
+EXIT_BROKEN_PIPE = 141
 _VERBOSE = ("-v", "--verbose")
 
 
@@ -47,6 +49,8 @@ def _run(arguments: list[str]) -> int:
     try:
         app(arguments, prog_name="compress")
     except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # typer would end with 1, which means a failed gate here
+            raise stop.__context__ from None
         return stop.code if isinstance(stop.code, int) else 0
     except typer.Abort:
         raise KeyboardInterrupt from None

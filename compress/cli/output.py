@@ -5,19 +5,10 @@ import os
 import sys
 from typing import Any
 
-import typer
-
-# What a shell reports for a program that a closed pipe ended: 128 + SIGPIPE.
-EXIT_BROKEN_PIPE = 141
-
 
 def emit(text: str) -> None:
-    """Print a result. A reader that has gone (`| head`) ends the program quietly."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        silence_stdout()
-        raise typer.Exit(EXIT_BROKEN_PIPE) from None
+    """Print a result."""
+    print(text, flush=True)
 
 
 def emit_json(value: Any) -> None:

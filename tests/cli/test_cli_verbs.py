@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,12 +30,12 @@ stages: [ptq]
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "climodel.py").write_text("def build(): ...\ndef splits(): ...\n")
     (tmp_path / "good.yaml").write_text(RECIPE)
     (tmp_path / "bad.yaml").write_text(RECIPE.replace("min: 1.5", "mn: 1.5").replace("name: mine", "name: 5"))
     monkeypatch.chdir(tmp_path)
-    yield tmp_path
+    return tmp_path
 
 
 def test_check_says_what_a_right_recipe_asks_for(capsys: pytest.CaptureFixture[str]):
