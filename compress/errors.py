@@ -3,6 +3,8 @@
 Every message reads `place: fact. remedy.`: where to look, what was found (with the value), what to do about it.
 """
 
+from collections.abc import Sequence
+
 EXIT_PASS = 0
 EXIT_GATE = 1
 EXIT_USAGE = 2
@@ -29,7 +31,17 @@ class CompressError(Exception):
 
 
 class RecipeError(CompressError):
-    """The recipe is wrong: unreadable, unknown key, wrong type, impossible stage order."""
+    """The recipe is wrong: unreadable, unknown key, wrong type, impossible stage order.
+
+    more: the other problems of the same recipe, in file order; each prints on a line of its own.
+    """
+
+    def __init__(self, place: str, fact: str, remedy: str = "", *, more: Sequence[CompressError] = ()) -> None:
+        super().__init__(place, fact, remedy)
+        self.more = tuple(more)
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *map(str, self.more)])
 
 
 class InputError(CompressError):
@@ -42,13 +54,13 @@ class GateError(CompressError):
     exit_code = EXIT_GATE
 
 
-class EnvironmentProblem(CompressError):
+class EnvironmentProblem(CompressError):  # noqa: N818
     """The machine cannot do what was asked: missing provider, read-only folder, no space left."""
 
     exit_code = EXIT_ENVIRONMENT
 
 
-class VerdictStop(CompressError):
+class VerdictStop(CompressError):  # noqa: N818
     """The target lies beyond what arithmetic allows; nothing was started."""
 
     exit_code = EXIT_VERDICT

@@ -1,6 +1,6 @@
 """The recipe: what a user writes, checked before anything runs. Pure pydantic, no torch."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -41,7 +41,9 @@ class MetricSpec(Spec):
 
     ref: Ref
     direction: Literal["higher", "lower"]
-    chance: float | None = Field(None, description="score of a model that knows nothing; baselines at or below it are refused")
+    chance: float | None = Field(
+        None, description="score of a model that knows nothing; baselines at or below it are refused"
+    )
 
 
 class Target(Spec):
@@ -58,7 +60,9 @@ class Gate(Spec):
 
     metric: str
     max_drop: Annotated[float, Field(ge=0)] | None = Field(None, description="absolute, in points of the metric")
-    max_relative_drop: Annotated[float, Field(ge=0, lt=1)] | None = Field(None, description="share of the baseline's score")
+    max_relative_drop: Annotated[float, Field(ge=0, lt=1)] | None = Field(
+        None, description="share of the baseline's score"
+    )
     min: float | None = None
     max: float | None = None
     undecided: Literal["fail", "accept"] = "fail"
@@ -67,7 +71,9 @@ class Gate(Spec):
     def _one_limit(self) -> Self:
         given = [name for name in ("max_drop", "max_relative_drop", "min", "max") if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"a gate takes one of max_drop, max_relative_drop, min, max; got {', '.join(given) or 'none'}")
+            raise ValueError(
+                f"a gate takes one of max_drop, max_relative_drop, min, max; got {', '.join(given) or 'none'}"
+            )
         return self
 
 
@@ -76,15 +82,25 @@ class Budget(Spec):
 
 
 class Stage(Spec):
-    """What every stage may say. `from` names the stage whose candidate it starts from; the default is the float model."""
+    """What every stage may say. `from` names the stage it starts from; the default is the float model."""
+
+    # Written as the stage's key (`- ptq: {...}`), never inside its mapping, so it is no field.
+    kind: ClassVar[str]
 
     name: str | None = Field(None, pattern=r"^[a-z][a-z0-9_-]*$", description="defaults to the stage's kind")
     from_: str | None = Field(None, alias="from")
     run: Literal["if_needed", "always"] = "if_needed"
 
+    @property
+    def label(self) -> str:
+        """The name that `from` and `--set` know the stage by."""
+        return self.name or self.kind
+
 
 class Ptq(Stage):
     """Post-training quantization: every plausible scheme is tried on the target, the fastest that passes is kept."""
+
+    kind: ClassVar[str] = "ptq"
 
     method: str = Field("auto", description="auto, or the name of one scheme, e.g. u8s8-channel-reduced")
     exclude: list[str] = Field(default_factory=list, description="ONNX node names to leave in float")
@@ -102,13 +118,20 @@ class Recipe(Spec):
     target: Target = Target()
     gates: list[Gate] = Field(min_length=1)
     budget: Budget = Budget()
-    stages: list[Ptq] = Field(min_length=1, description="cheap to expensive; a bare string is a stage with its defaults")
-    export: list[Literal["onnx"]] = Field(default_factory=lambda: ["onnx"])
+    stages: list[Ptq] = Field(min_length=1, description="cheap to expensive; a bare name is a stage with its defaults")
+    export: list[Literal["onnx"]] = ["onnx"]
+
+    @property
+    def metric_name(self) -> str:
+        """The name gates use for the recipe's metric: a built-in one, or the function's name."""
+        return self.metric if isinstance(self.metric, str) else self.metric.ref.rpartition(":")[2]
 
 
 # Known names that this version cannot run yet; `check` says so instead of "unknown".
 PLANNED_STAGES = ("qat", "prune", "distill")
 STAGE_TYPES: dict[str, type[Stage]] = {"ptq": Ptq}
+# `from: model` is the float model itself.
+MODEL = "model"
 # The form a stage needs and the form it makes.
 STAGE_FORMS: dict[str, tuple[str, str]] = {"ptq": ("float", "int8")}
 PLANNED_REFS = ("torchvision:", "timm:", "hf:", "onnx:", "imagefolder:", "parquet:", "csv:", "webdataset:")
