@@ -35,7 +35,7 @@ def resolve_run(run: str, runs: Path = RUNS) -> Path:
 
 
 def read_report(path: Path) -> Report:
-    """The report at `path` (a report.json, or the folder that holds it). Raises InputError: missing, broken, other version."""
+    """The report at `path`, a report.json or its folder. Raises InputError: missing, broken, other version."""
     file = path / REPORT_FILE if path.is_dir() else path
     record = _json_object(file)
     version = record.get("schema")

@@ -24,13 +24,13 @@ class Part(BaseModel):
 
 
 class Measured(Part):
-    """A value with its evidence. low and high bound it (level: see the report's protocol); n counts what it rests on."""
+    """A value with its evidence: low and high bound it (level: see the protocol), n counts what it rests on."""
 
     value: Number = None
-    n: int | None = Field(None, ge=0)
+    n: int | None = Field(default=None, ge=0)
     low: Number = None
     high: Number = None
-    batch: int | None = Field(None, ge=1, description="batch size, where the value depends on it")
+    batch: int | None = Field(default=None, ge=1, description="batch size, where the value depends on it")
     note: str | None = None
 
 
@@ -123,7 +123,7 @@ class RuntimeOp(Part):
 class Analysis(Part):
     """The `compress.analysis/1` record, as far as the report shows it."""
 
-    schema_: str | None = Field(None, alias="schema")
+    schema_: str | None = Field(default=None, alias="schema")
     model: ModelCounts = ModelCounts()
     coverage: Number = None
     ops: list[AnalyzedOp] = []
@@ -166,7 +166,7 @@ class JudgedGate(Part):
     low: Number = None
     high: Number = None
     outcome: GateOutcome
-    needed_n: int | None = Field(None, description="samples or runs that would decide an undecided gate")
+    needed_n: int | None = Field(default=None, description="samples or runs that would decide an undecided gate")
     note: str | None = None
 
 

@@ -46,7 +46,7 @@ def _print_baselines(report: Report, console: Console) -> None:
     for baseline in report.baselines:
         chosen = baseline.name == report.baseline
         name = f"{_pick(console, '▸ ', '> ') if chosen else '  '}{words.one_line(baseline.name)}"
-        table.append([name, *(_two_part(console, baseline, metric) for metric in shown)])
+        table.append([name, *(_two_part(baseline, metric) for metric in shown)])
     _print_table(console, table, "no baseline was measured")
     if report.measurement and report.measurement.a_a:
         test = report.measurement.a_a
@@ -66,7 +66,7 @@ def _print_candidates(report: Report, console: Console) -> None:
         table.append(
             [
                 _candidate_name(report, candidate, console),
-                *(_two_part(console, candidate, name) for name in names),
+                *(_two_part(candidate, name) for name in names),
                 f"{_brief(candidate, 'latency_p50_ms')}\n{_brief(candidate, 'size_ratio')}",
                 _ops(candidate),
                 _mark(console, candidate.outcome),
@@ -156,7 +156,7 @@ def _candidate_name(report: Report, candidate: Candidate, console: Console) -> s
     return f"{mark}{scheme}\n  {words.one_line(candidate.stage)}, {words.one_line(candidate.form)}"
 
 
-def _two_part(console: Console, owner: Baseline | Candidate, metric: str) -> str:
+def _two_part(owner: Baseline | Candidate, metric: str) -> str:
     found = view.measured(owner.metrics, metric)
     if found is None:
         return "-"

@@ -1,7 +1,7 @@
 """Questions asked of a report by more than one rendering."""
 
 from compress.recipe.spec import COST_METRICS, FIDELITY_METRICS, SPEED_METRICS
-from compress.report.schema import Candidate, JudgedGate, Measured, Metrics, Report
+from compress.report.schema import Baseline, Candidate, JudgedGate, Measured, Metrics, Report
 
 COUNT_METRICS = ("params", "macs", "flops")
 NOT_QUALITY = (*SPEED_METRICS, *COST_METRICS, *FIDELITY_METRICS, *COUNT_METRICS)
@@ -9,10 +9,10 @@ HIGHER_IS_BETTER = ("top1", *FIDELITY_METRICS)
 
 
 def quality_metric(report: Report) -> str | None:
-    """The task's metric: as the recipe names it, else the first gate's or candidate's that is no speed, cost or fidelity."""
+    """The task's metric: as the recipe names it, else the first one that is no speed, cost or fidelity."""
     if report.recipe.metric:
         return report.recipe.metric
-    owners = [*report.baselines, *report.candidates]
+    owners: list[Baseline | Candidate] = [*report.baselines, *report.candidates]
     names = [gate.metric for gate in report.recipe.gates] + [name for owner in owners for name in owner.metrics]
     return next((name for name in names if name not in NOT_QUALITY), None)
 
