@@ -64,7 +64,7 @@ def audit_svg(report: Report) -> str | None:
         return None
     kinds = [
         ("integer", [_count(candidate, "integer_ops") for candidate in audited], drawing.BLUE, ""),
-        ("float", [_count(candidate, "float_ops") for candidate in audited], drawing.ORANGE, "///"),
+        ("float", [_count(candidate, "float_ops") for candidate in audited], drawing.ORANGE, "//"),
         (
             "boundary (quantize, dequantize)",
             [_count(candidate, "boundary_ops") for candidate in audited],
