@@ -11,9 +11,11 @@ from compress.report.schema import Measured, Report
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 HEIGHT = 430.0
 LABEL_CELLS = 26
+GATE = "gate: "
 POINT_RADIUS = 5.0
 # Room around the data, as a share of its spread, so that labels fit beside the outermost points.
 MARGIN = 0.16
@@ -117,7 +119,7 @@ def _draw_gates(axes: "Axes", report: Report, quality: str, speed: str) -> None:
         place = line.get(gate.metric)
         if place is not None:
             draw = axes.axhline if gate.metric == quality else axes.axvline
-            label = f"gate: {words.gate_wanted(gate.metric, gate.limit, gate.value)}"
+            label = f"{GATE}{words.gate_wanted(gate.metric, gate.limit, gate.value)}"
             draw(
                 place,
                 color=drawing.GREEN,
@@ -161,9 +163,14 @@ def _draw_labels(figure: "Figure", axes: "Axes", dots: Sequence[Dot]) -> None:
     area = axes.get_window_extent(renderer)
     bounds = (area.x0 + 2, area.y0 + 2, area.x1, area.y1)
     obstacles = [_square(point) for point in points] + [bar for dot in dots for bar in _bars(axes, dot)]
+    obstacles += [line.get_window_extent(renderer).padded(2).extents for line in axes.get_lines() if _is_gate(line)]
     for point, text, box in zip(points, texts, place_labels(points, sizes, bounds, obstacles), strict=True):
         text.set_position((box[0] + 2, box[1] + 1.5))
         _draw_leader(axes, point, nearest(box, point))
+
+
+def _is_gate(line: "Line2D") -> bool:
+    return str(line.get_label()).startswith(GATE)
 
 
 def _draw_leader(axes: "Axes", point: tuple[float, float], end: tuple[float, float]) -> None:

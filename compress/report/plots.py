@@ -69,7 +69,7 @@ def audit_svg(report: Report) -> str | None:
             "boundary (quantize, dequantize)",
             [_count(candidate, "boundary_ops") for candidate in audited],
             drawing.SOFT,
-            "...",
+            "",
         ),
     ]
     with drawing.canvas(FRAME + ROW * len(audited)) as (figure, axes):
