@@ -41,9 +41,7 @@ class MetricSpec(Spec):
 
     ref: Ref
     direction: Literal["higher", "lower"]
-    chance: float | None = Field(
-        None, description="score of a model that knows nothing; baselines at or below it are refused"
-    )
+    chance: float | None = Field(None, description="score of a model that knows nothing; baselines at or below it are refused")
 
 
 class Target(Spec):
@@ -60,9 +58,7 @@ class Gate(Spec):
 
     metric: str
     max_drop: Annotated[float, Field(ge=0)] | None = Field(None, description="absolute, in points of the metric")
-    max_relative_drop: Annotated[float, Field(ge=0, lt=1)] | None = Field(
-        None, description="share of the baseline's score"
-    )
+    max_relative_drop: Annotated[float, Field(ge=0, lt=1)] | None = Field(None, description="share of the baseline's score")
     min: float | None = None
     max: float | None = None
     undecided: Literal["fail", "accept"] = "fail"
@@ -71,9 +67,7 @@ class Gate(Spec):
     def _one_limit(self) -> Self:
         given = [name for name in ("max_drop", "max_relative_drop", "min", "max") if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(
-                f"a gate takes one of max_drop, max_relative_drop, min, max; got {', '.join(given) or 'none'}"
-            )
+            raise ValueError(f"a gate takes one of max_drop, max_relative_drop, min, max; got {', '.join(given) or 'none'}")
         return self
 
 
@@ -108,9 +102,7 @@ class Recipe(Spec):
     target: Target = Target()
     gates: list[Gate] = Field(min_length=1)
     budget: Budget = Budget()
-    stages: list[Ptq] = Field(
-        min_length=1, description="cheap to expensive; a bare string is a stage with its defaults"
-    )
+    stages: list[Ptq] = Field(min_length=1, description="cheap to expensive; a bare string is a stage with its defaults")
     export: list[Literal["onnx"]] = Field(default_factory=lambda: ["onnx"])
 
 

@@ -106,7 +106,7 @@ def _card(report: Report, leader: Candidate, metric: str) -> tuple[str, str, str
     found = view.measured(leader.metrics, metric)
     if found is None:
         return words.title(metric), words.NOT_MEASURED, _why_missing(leader, metric)
-    rest = [words.bounds(metric, found.low, found.high), f"n={found.n}" if found.n is not None else ""]
+    rest = [words.bounds(metric, found.low, found.high), f"n={found.n}" if found.n not in (None, 1) else ""]
     base = _baseline_value(report, metric)
     rest.append(f"baseline {words.figure(metric, base.value)}" if base else "")
     return words.title(metric), words.figure(metric, found.value), ", ".join(part for part in rest if part)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 HEIGHT = 430.0
 LABEL_CELLS = 26
 GATE = "gate: "
+OUTCOME_RANK = {"fail": 0, "undecided": 1, "pass": 2}
 POINT_RADIUS = 5.0
 # Room around the data, as a share of its spread, so that labels fit beside the outermost points.
 MARGIN = 0.16
@@ -58,7 +59,10 @@ def speed_metric(report: Report) -> str:
 
 
 def dominated(report: Report) -> set[str]:
-    """Names of candidates that another one beats on speed or quality without losing on the other."""
+    """Names of candidates that lie behind another of no worse outcome: slower or worse, and better at neither.
+
+    Point values are compared, so this says where to look, not that the difference is certain.
+    """
     quality, speed, sign = view.quality_metric(report), speed_metric(report), view.quality_sign(report)
     if sign is None:
         return set()
@@ -66,13 +70,13 @@ def dominated(report: Report) -> set[str]:
     scores = {}
     for candidate in report.candidates:
         x, y = view.measured(candidate.metrics, speed), view.measured(candidate.metrics, quality)
-        if x and y and x.value is not None and y.value is not None:
-            scores[candidate.name] = (faster * x.value, sign * y.value)
-    return {
-        name
-        for name, (x, y) in scores.items()
-        if any(a >= x and b >= y and (a, b) != (x, y) for a, b in scores.values())
-    }
+        if x and y:
+            scores[candidate.name] = (OUTCOME_RANK[candidate.outcome], faster * _value(x), sign * _value(y))
+    return {name for name, score in scores.items() if any(_beats(other, score) for other in scores.values())}
+
+
+def _beats(other: tuple[float, ...], score: tuple[float, ...]) -> bool:
+    return all(a >= b for a, b in zip(other, score, strict=True)) and other[1:] != score[1:]
 
 
 def _dots(report: Report, quality: str | None, speed: str) -> list[Dot]:
@@ -200,7 +204,7 @@ def _label_style(dot: Dot) -> dict[str, Any]:
 
 def _speed_title(report: Report, speed: str) -> str:
     if speed == "speedup":
-        return f"speed-up over {words.one_line(report.baseline or 'the baseline')} (right is faster)"
+        return f"speed-up over {words.baseline_name(report.baseline)} (right is faster)"
     return "P50 latency, ms (left is faster)"
 
 

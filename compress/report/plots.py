@@ -35,8 +35,9 @@ def latency_svg(report: Report) -> str | None:
                 wanted = f"gate: {words.gate_wanted('speedup', gate.limit, gate.value)}"
                 axes.axvline(gate.value, color=drawing.GREEN, linestyle="--", linewidth=1.4, label=wanted)
         figure.legend(loc="outside upper left", ncols=2, fontsize=drawing.FONT_SIZE - 1)
-        axes.set_xlabel(f"speed-up over {words.one_line(report.baseline or 'the baseline')}")
-        axes.margins(x=0.2)
+        axes.set_xlabel(f"speed-up over {words.baseline_name(report.baseline)}")
+        low, high = axes.get_xlim()
+        axes.set_xlim(low, high + 0.3 * (high - low))  # room for the figures beside the bars
         said = [f"{label}: {words.evidence('speedup', row[2])}" for label, row in zip(labels, rows, strict=True)]
         return drawing.to_svg(figure, "latency", "Speed-up of each candidate", "; ".join(said))
 

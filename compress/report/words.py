@@ -28,6 +28,7 @@ MARKS = {
 
 SECONDS_PER_MINUTE = 60
 SMALL = 0.1
+TITLE_CELLS = 40
 TIMES = ("speedup", "size_ratio")
 BYTES = ("size_bytes", "peak_memory_bytes")
 COUNTS = ("params", "macs", "flops")
@@ -65,6 +66,11 @@ def shorten(text: str, width: int, gap: str = "…") -> str:
             break
         head, tail = longer
     return f"{head}{gap}{tail}"
+
+
+def baseline_name(name: str | None) -> str:
+    """The baseline's name, short enough for a title."""
+    return shorten(one_line(name or "the baseline"), TITLE_CELLS)
 
 
 def figure(metric: str, value: float | None) -> str:
