@@ -4,16 +4,6 @@ from typing import Annotated
 
 import typer
 
-EPILOG = """
-Examples:
-
-  compress report int8                     the newest run of the recipe named int8
-
-  compress report runs/int8/2026-01-31T12-00-00
-
-  compress report int8 --json > report.json
-"""
-
 
 def report(
     run: Annotated[str, typer.Argument(help="a run's folder, its report.json, or a recipe's name for its newest run")],
@@ -22,20 +12,28 @@ def report(
 ) -> None:
     """Show the report of a run, and render it as HTML.
 
-    The HTML is made anew from report.json; no model is loaded and nothing is measured.
+    The page is made anew from report.json; no model is loaded and nothing is measured.
+
+    Examples:
+
+      compress report int8
+
+      compress report runs/int8/2026-01-31T12-00-00 --no-html
+
+      compress report int8 --json > report.json
     """
+    # Rendering is slow to import, and --help needs none of it.
     from rich.console import Console
 
     from compress.report.html import render_run
-    from compress.report.read import read_report, resolve_run
+    from compress.report.read import REPORT_FILE, read_report, resolve_run
     from compress.report.terminal import print_report
 
     folder = resolve_run(run)
-    if json:
-        read_report(folder)
-        typer.echo((folder / "report.json").read_text(encoding="utf-8"), nl=False)
-        return
     shown = read_report(folder)
+    if json:
+        typer.echo((folder / REPORT_FILE).read_text(encoding="utf-8"), nl=False)
+        return
     if html:
         render_run(folder)
     print_report(shown, Console(), str(folder))

@@ -15,6 +15,13 @@ __all__ = ["audit_svg", "latency_svg", "ops_svg", "pareto_svg"]
 ROW, FRAME = 26.0, 80.0
 NAME_CELLS = 34
 TOP_OPS = 12
+BAR = 0.62
+# What a kernel computes in, its colour, and a hatch for readers who cannot tell the colours.
+KERNEL_KINDS = (
+    ("integer", drawing.BLUE, ""),
+    ("float", drawing.ORANGE, "//"),
+    ("boundary (quantize, dequantize)", drawing.SOFT, ""),
+)
 FOREST_SHAPES = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 
@@ -50,7 +57,7 @@ def ops_svg(report: Report) -> str | None:
         return None
     with drawing.canvas(FRAME - 20 + ROW * len(ops)) as (figure, axes):
         shares = [100 * float(op.share or 0) for op in ops]
-        bars = axes.barh(drawing.bar_rows(axes, [_op_name(op) for op in ops]), shares, height=0.62, color=drawing.BLUE)
+        bars = axes.barh(drawing.bar_rows(axes, [_op_name(op) for op in ops]), shares, height=BAR, color=drawing.BLUE)
         axes.bar_label(bars, [f"{share:.1f} %{_op_time(op)}" for share, op in zip(shares, ops, strict=True)], padding=4)
         axes.set_xlabel("share of the time, %")
         axes.set_xlim(0, max(*shares, 1.0) * 1.25)
@@ -59,36 +66,28 @@ def ops_svg(report: Report) -> str | None:
 
 
 def audit_svg(report: Report) -> str | None:
-    """Stacked bars of the kernels that ran, integer, float and boundary, per candidate; None where none was audited."""
-    audited = [candidate for candidate in report.candidates if candidate.audit is not None]
+    """Stacked bars of the kernels that ran, integer, float and boundary, per candidate; None where none was counted."""
+    audited = [candidate for candidate in report.candidates if any(count is not None for count in _counts(candidate))]
     if not audited:
         return None
-    kinds = [
-        ("integer", [_count(candidate, "integer_ops") for candidate in audited], drawing.BLUE, ""),
-        ("float", [_count(candidate, "float_ops") for candidate in audited], drawing.ORANGE, "//"),
-        (
-            "boundary (quantize, dequantize)",
-            [_count(candidate, "boundary_ops") for candidate in audited],
-            drawing.SOFT,
-            "",
-        ),
-    ]
+    labels = [words.shorten(words.one_line(candidate.name), NAME_CELLS) for candidate in audited]
+    said = [f"{label}: {_count_text(candidate)}" for label, candidate in zip(labels, audited, strict=True)]
     with drawing.canvas(FRAME + ROW * len(audited)) as (figure, axes):
-        labels = [words.shorten(words.one_line(candidate.name), NAME_CELLS) for candidate in audited]
-        places, lefts = drawing.bar_rows(axes, labels), [0] * len(audited)
-        for name, counts, colour, hatch in kinds:
-            axes.barh(
-                places, counts, left=lefts, height=0.62, color=colour, hatch=hatch, edgecolor=drawing.PAPER, label=name
-            )
-            lefts = [left + count for left, count in zip(lefts, counts, strict=True)]
-        totals = [" / ".join(str(counts[row]) for _, counts, _, _ in kinds) for row in range(len(audited))]
-        for place, left, text in zip(places, lefts, totals, strict=True):
-            axes.annotate(text, (left, place), (5, 0), textcoords="offset points", va="center")
-        figure.legend(loc="outside upper left", ncols=3, fontsize=drawing.FONT_SIZE - 1)
+        _stack_kernels(axes, drawing.bar_rows(axes, labels), audited)
+        figure.legend(loc="outside upper left", ncols=len(KERNEL_KINDS), fontsize=drawing.FONT_SIZE - 1)
         axes.set_xlabel("kernels that ran")
-        axes.set_xlim(0, max(*lefts, 1) * 1.2)
-        said = [f"{label}: {total}" for label, total in zip(labels, totals, strict=True)]
         return drawing.to_svg(figure, "audit", "Integer, float and boundary kernels of each candidate", "; ".join(said))
+
+
+def _stack_kernels(axes: "Axes", places: Sequence[float], audited: Sequence[Candidate]) -> None:
+    lefts = [0] * len(audited)
+    for kind, (name, colour, hatch) in enumerate(KERNEL_KINDS):
+        counts = [_counts(candidate)[kind] or 0 for candidate in audited]
+        axes.barh(places, counts, BAR, lefts, color=colour, hatch=hatch, edgecolor=drawing.PAPER, label=name)
+        lefts = [left + count for left, count in zip(lefts, counts, strict=True)]
+    for place, left, candidate in zip(places, lefts, audited, strict=True):
+        axes.annotate(_count_text(candidate), (left, place), (5, 0), textcoords="offset points", va="center")
+    axes.set_xlim(0, max(*lefts, 1) * 1.2)  # room for the figures beside the bars
 
 
 def _speedups(report: Report) -> list[tuple[Candidate, int | None, Measured]]:
@@ -128,5 +127,10 @@ def _op_time(op: RuntimeOp) -> str:
     return f", {words.figure('latency_ms', op.time_ms)}" if op.time_ms is not None else ""
 
 
-def _count(candidate: Candidate, key: str) -> int:
-    return int(getattr(candidate.audit, key) or 0)
+def _counts(candidate: Candidate) -> tuple[int | None, int | None, int | None]:
+    audit = candidate.audit
+    return (audit.integer_ops, audit.float_ops, audit.boundary_ops) if audit else (None, None, None)
+
+
+def _count_text(candidate: Candidate) -> str:
+    return " / ".join("?" if count is None else str(count) for count in _counts(candidate))

@@ -1,6 +1,7 @@
 """The report for a terminal: first the answer, then what it rests on."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -19,7 +20,10 @@ Cell = str | Text
 
 
 def print_report(report: Report, console: Console, run_dir: str | None = None) -> None:
-    """Print the whole report; run_dir is named in "where things are". No line is wider than the console."""
+    """Print the whole report, no line wider than the console.
+
+    run_dir: the run's folder, to say where things are; report.html is named if it is there, so render it first.
+    """
     _print_outcome(report, console)
     _print_baselines(report, console)
     _print_candidates(report, console)
@@ -32,7 +36,8 @@ def print_report(report: Report, console: Console, run_dir: str | None = None) -
 def _print_outcome(report: Report, console: Console) -> None:
     head = _mark(console, report.outcome, upper=True)
     head.append(f"  {_fit(console, words.one_line(report.recipe.name))}", style="bold")
-    head.append(f"  {words.duration(report.seconds)}, exit code {report.exit_code}", style="dim")
+    took = "" if report.seconds is None else f"{words.duration(report.seconds)}, "
+    head.append(f"  {took}exit code {report.exit_code}", style="dim")
     _say(console, head)
     _say(console, words.one_line(report.reason))
     if report.winner is None and report.best_so_far is not None:
@@ -126,7 +131,8 @@ def _print_ledger(report: Report, console: Console) -> None:
 def _print_next(report: Report, console: Console, run_dir: str | None) -> None:
     _heading(console, "Where things are")
     if run_dir is not None:
-        _say(console, f"report   {words.one_line(run_dir)}/report.html")
+        if (Path(run_dir) / "report.html").is_file():
+            _say(console, f"report   {words.one_line(run_dir)}/report.html")
         _say(console, f"data     {words.one_line(run_dir)}/report.json")
     candidate = view.leading(report)
     if candidate is not None and candidate.artefact:
