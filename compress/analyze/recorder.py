@@ -15,6 +15,8 @@ from compress.analyze.table import Call, Op, Role, TensorInfo
 
 _NAMES = {dtype: str(dtype).removeprefix("torch.") for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
 
+_DROPOUTS = ("aten::dropout", "aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout")
+
 
 @dataclass(frozen=True)
 class _Known:
@@ -101,7 +103,7 @@ class Recorder(TorchDispatchMode):
         seen: list[TensorInfo] = []
         # Inputs are described before the call: an in-place op may change shapes.
         described = self._described(args, seen, "weight"), self._described(kwargs, seen, "weight")
-        out = func(*args, **kwargs)
+        out = args[0] if _does_nothing(func, args, kwargs) else func(*args, **kwargs)
         made: list[TensorInfo] = []
         self._described(out, made, "act")
         if made:
@@ -148,6 +150,14 @@ class Recorder(TorchDispatchMode):
             self.storages.add(weight, "weight", name)
             self.packed[name] = self.storages.describe(weight, "weight")
         yield self.packed[name]
+
+
+def _does_nothing(func: Any, args: Any, kwargs: Any) -> bool:
+    """Dropout outside training. Real tensors come back as they are, fake ones as a copy; here always as they are."""
+    schema = getattr(func, "_schema", None)
+    if schema is None or schema.name.removesuffix("_") not in _DROPOUTS:
+        return False
+    return not (args[2] if len(args) > 2 else kwargs.get("train", True))
 
 
 def tensors_in(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
