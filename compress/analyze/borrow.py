@@ -16,9 +16,10 @@ _CONTAINERS = (dict, OrderedDict, list, set)
 
 @contextmanager
 def borrowed(model: nn.Module) -> Iterator[None]:
-    """Run in evaluation mode, without fused fast paths or compilation; restore attributes, hooks, modes and random states.
+    """Run in evaluation mode, without fused fast paths or compilation; put everything back afterwards.
 
-    Attributes are restored one level deep, so a cache a module keeps for itself does not keep traced tensors.
+    Attributes (hooks and training flags among them) are put back one level deep, so a cache that a module keeps for
+    itself keeps no traced tensors; random states too.
     """
     with ExitStack() as stack:
         for restore in (_attributes(model), _random_states(), _fast_path()):

@@ -8,7 +8,9 @@ from compress.analyze import cost, kinds
 from compress.analyze.table import Call, Kind, Op, TensorInfo
 
 
-def build_op(*, id: int, module: str, call: Call, mutates: bool, formulas: Mapping[str, cost.Formula]) -> tuple[Op, bool]:
+def build_op(
+    *, id: int, module: str, call: Call, mutates: bool, formulas: Mapping[str, cost.Formula]
+) -> tuple[Op, bool]:
     """The row, and whether the op is known. An op that returns memory it was given, unchanged, is a view."""
     known = True
     if not mutates and _is_view(call) and call.op not in cost.FORMULAS and call.op not in formulas:

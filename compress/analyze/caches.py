@@ -37,7 +37,7 @@ def _follow(op: Op, sources: dict[int, set[int]], appended: set[int]) -> None:
     carried = set().union(*(sources.get(t.storage, set()) for t in op.inputs))
     if not carried:
         return
-    grows = kinds.base_name(op.op) in kinds.APPEND or any(t.storage in appended for t in op.inputs)
+    grows = kinds.base_name(op.op).lower() in kinds.APPEND or any(t.storage in appended for t in op.inputs)
     for tensor in op.outputs:
         sources.setdefault(tensor.storage, set()).update(carried)
         if grows:

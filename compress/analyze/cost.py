@@ -1,7 +1,7 @@
 """Work per op: a literal table of formulas by op name, from shapes alone. Pure Python.
 
-A formula takes a `Call` and returns multiply-accumulates; ops without a formula have none. A custom op gets its own through
-`trace(..., formulas={"mylib::myop": fn})`, which wins over this table.
+A formula takes a `Call` and returns multiply-accumulates; ops without a formula have none. A custom op gets its own
+through `trace(..., formulas={"mylib::myop": fn})`, which wins over this table.
 """
 
 from collections.abc import Callable, Mapping

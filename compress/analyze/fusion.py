@@ -32,7 +32,7 @@ class _State:
         self.stage: list[str] = []
 
     def place(self, op: Op, latest: int, first: list[int]) -> int:
-        """The group `op` joins, or a new one. latest: newest producing group; first: the producer of its first input."""
+        """The group `op` joins, or a new one. latest: newest producing group; first: that of its first input."""
         if op.kind == "elementwise" and latest >= 0 and self.stage[latest] != "move":
             return latest
         if op.softmax and latest >= 0 and self.stage[latest] == "scores":

@@ -56,7 +56,7 @@ class Storages:
             itemsize=itemsize,
             role=known.role,
             storage=known.number,
-            offset=tensor.storage_offset() if strided else 0,
+            offset=int(tensor.storage_offset()) if strided else 0,
             nbytes=elements * itemsize,
             storage_bytes=max(known.nbytes, elements * itemsize),
         )

@@ -37,7 +37,7 @@ def analysis_schema() -> dict[str, Any]:
 def _model() -> dict[str, Any]:
     counts = ("params", "bytes", "macs", "flops", "elementwise_flops", "causal_flops")
     tensors = {"type": "array", "items": _tensor()}
-    return _object({**{name: _COUNT for name in counts}, "inputs": tensors, "outputs": tensors})
+    return _object({**dict.fromkeys(counts, _COUNT), "inputs": tensors, "outputs": tensors})
 
 
 def _op() -> dict[str, Any]:
@@ -71,7 +71,7 @@ def _levels() -> dict[str, Any]:
 
 
 def _numbers(*names: str) -> dict[str, Any]:
-    return _object({name: _COUNT for name in names})
+    return _object(dict.fromkeys(names, _COUNT))
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:

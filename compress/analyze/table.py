@@ -1,13 +1,11 @@
-"""The op table: one row per executed op. Pure Python; front ends fill it, `summary` writes it as `compress.analysis/1`."""
+"""The op table: one row per executed op. Pure Python; `summary` writes it as `compress.analysis/1`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal, get_args
 
-Kind = Literal[
-    "contraction", "attention", "recurrent", "elementwise", "reduction", "move", "gather", "view", "other"
-]
+Kind = Literal["contraction", "attention", "recurrent", "elementwise", "reduction", "move", "gather", "view", "other"]
 Role = Literal["weight", "kv", "io", "act"]
 KINDS: tuple[str, ...] = get_args(Kind)
 ROLES: tuple[str, ...] = get_args(Role)
@@ -85,7 +83,7 @@ class Op:
 
 @dataclass(frozen=True, kw_only=True)
 class OpTable:
-    """All ops of one forward pass. params: elements of distinct parameters; weight_bytes: distinct parameters and buffers.
+    """All ops of one forward pass. params: elements of distinct parameters; weight_bytes: parameters and buffers, once.
 
     unknown_ops: op names counted as zero work, with their number of calls; notes: what the reader must know
     (e.g. dimensions assumed); error: why the table is partial, empty when it is whole.

@@ -48,8 +48,8 @@ def trace(
     The model is given back unchanged. Never raises for what happens inside it: see `OpTable.error`.
     """
     model = unwrapped(model)
-    args, kwargs = pytree.tree_map(_as_tensor, (tuple(args), dict(kwargs or {})))
-    runs = [_Run(model, args, kwargs, formulas or {}, stand_in) for stand_in in _attempts(model, fake)]
+    args, named = pytree.tree_map(_as_tensor, (tuple(args), dict(kwargs or {})))
+    runs = [_Run(model, args, named, formulas or {}, stand_in) for stand_in in _attempts(model, fake)]
     best: OpTable | None = None
     for run in runs:
         table = run.table()
@@ -128,9 +128,7 @@ class _Run:
         with FakeTensorMode(allow_non_fake_inputs=True):
             self._call(recorder, inputs, outputs, self.stand_in)
 
-    def _call(
-        self, recorder: Recorder, inputs: list[TensorInfo], outputs: list[TensorInfo], stand_in: StandIn
-    ) -> None:
+    def _call(self, recorder: Recorder, inputs: list[TensorInfo], outputs: list[TensorInfo], stand_in: StandIn) -> None:
         storages = recorder.storages
         state = self._state(storages, stand_in)
         args, kwargs = pytree.tree_map_only(torch.Tensor, _once(stand_in), (self.args, self.kwargs))

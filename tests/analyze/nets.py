@@ -1,4 +1,4 @@
-"""Compact image networks, written for these tests, with the sizes of the published ones. Build them under `torch.device("meta")`."""
+"""Compact image networks, written for these tests, with the sizes of the published ones."""
 
 from collections.abc import Callable
 

@@ -10,7 +10,9 @@ from torch import nn
 class Attention(nn.Module):
     """Self-attention on (n, s, d). kv_bias: whether the key projection has a bias, as the others do."""
 
-    def __init__(self, width: int, heads: int, *, bias: bool = True, key_bias: bool = True, kv_heads: int | None = None):
+    def __init__(
+        self, width: int, heads: int, *, bias: bool = True, key_bias: bool = True, kv_heads: int | None = None
+    ):
         super().__init__()
         self.heads, self.kv_heads, self.size = heads, kv_heads or heads, width // heads
         self.q, self.o = nn.Linear(width, width, bias=bias), nn.Linear(width, width, bias=bias)
