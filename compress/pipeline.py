@@ -27,9 +27,6 @@ from compress.stages.judge import judge, with_speed
 from compress.stages.trial import Trial, time_against
 from compress.store import Store
 
-# Seconds of each step on the machine this was written on, until this machine has figures of its own.
-FIRST_GUESS = {"inputs": 5.0, "export": 12.0, "analyze": 5.0, "baselines": 25.0, "ptq": 90.0, "confirm": 20.0, "report": 4.0}
-
 
 @dataclass
 class Findings:

@@ -9,10 +9,16 @@ from compress.cli.check import check
 from compress.cli.cp import cp
 from compress.cli.ls import cat, ls
 from compress.cli.output import emit
+from compress.cli.plan import plan
+from compress.cli.report import report
+from compress.cli.run import run
 from compress.cli.schema import schema
 
 # The order of `compress --help`. Adding a verb is one line.
 VERBS = (
+    run,
+    plan,
+    report,
     check,
     ls,
     cat,
@@ -51,6 +57,8 @@ def _options(
     compress ls                      the recipes that come with the package
     compress cp int8 .               start from one of them
     compress check int8.yaml         find its mistakes before anything runs
+    compress plan int8.yaml          see what would run, and for how long
+    compress run int8.yaml           climb the ladder, get a file and its proof
 
     \b
     Exit codes: 0 every gate passed, 1 a gate failed, 2 recipe or usage error,

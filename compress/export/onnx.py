@@ -140,6 +140,25 @@ def _name_nodes_(graph: "onnx.GraphProto") -> None:
         base = f"{module}/{node.op_type}" if module else node.op_type
         seen[base] = seen.get(base, 0) + 1
         node.name = base if seen[base] == 1 else f"{base}_{seen[base]}"
+    _name_values_after_nodes_(graph)
+
+
+def _name_values_after_nodes_(graph: "onnx.GraphProto") -> None:
+    """Runtimes name fused kernels after the value they produce, so that profiles read like the model."""
+    if any(attribute.HasField("g") or attribute.graphs for node in graph.node for attribute in node.attribute):
+        return  # inner graphs see outer names
+    kept = {item.name for item in graph.output}
+    new = {
+        value: node.name + (f":{i}" if i else "")
+        for node in graph.node
+        for i, value in enumerate(node.output)
+        if value and value not in kept
+    }
+    for node in graph.node:
+        node.input[:] = [new.get(value, value) for value in node.input]
+        node.output[:] = [new.get(value, value) for value in node.output]
+    for item in graph.value_info:
+        item.name = new.get(item.name, item.name)
 
 
 def _strip_(proto: "onnx.ModelProto") -> None:

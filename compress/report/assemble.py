@@ -59,7 +59,7 @@ def report(
         "baselines": [row | {"metrics": {name: _plain(value) for name, value in row["metrics"].items()}} for row in found.baselines],
         "baseline": "onnxruntime-fp32",
         "measurement": found.measurement,
-        "candidates": [_candidate(candidate, stages) for candidate in found.candidates if candidate.form != "float"],
+        "candidates": [_candidate(candidate, stages) for candidate in found.candidates if candidate.form != "float" or candidate is best],
         "confirmation": found.confirmation,
         "ledger": found.ledger,
         "best_so_far": best.name if best else None,
