@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 Recipes = Annotated[list[str], typer.Argument(metavar="RECIPE...", help="Files, or names of packaged recipes.")]
 Overrides = Annotated[
-    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a key, e.g. budget.minutes=5.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key, e.g. budget.minutes=5.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
-def check(recipes: Recipes, overrides: Overrides = [], as_json: AsJson = False) -> None:  # noqa: B006  # typer copies it
+def check(recipes: Recipes, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Check recipes without running anything.
 
     \b
@@ -28,7 +28,7 @@ def check(recipes: Recipes, overrides: Overrides = [], as_json: AsJson = False) 
 
     Every mistake is one line with file, line and column; nothing of yours is imported. Exit code 2 if there is one.
     """
-    results = [_check_one(name, overrides) for name in recipes]
+    results = [_check_one(name, overrides or []) for name in recipes]
     problems = [result for result in results if isinstance(result, RecipeError)]
     if as_json:
         emit_json([_as_json(name, result) for name, result in zip(recipes, results, strict=True)])

@@ -14,7 +14,7 @@ from compress.errors import EnvironmentProblem, InputError
 
 def cp(
     name: Name,
-    dest: Annotated[Path, typer.Argument(metavar="[DEST]", help="A folder or a file.")] = Path("."),
+    dest: Annotated[Path, typer.Argument(metavar="DEST", help="A folder or a file.")] = Path("."),
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
 ) -> None:
     """Copy a recipe that comes with the package, to make it yours.

@@ -111,10 +111,9 @@ def _number(seen: _Seen) -> Sentence:
 
 
 def _list(seen: _Seen) -> Sentence:
-    found = show_value(seen.value)
-    plain = seen.value if isinstance(seen.value, str) else found
-    single = isinstance(seen.value, str | int | float) and not isinstance(seen.value, bool) and len(str(plain)) < 40
-    return f"expected a list, got {found}", f"Write [{plain}]" if single else "Write [first, second]"
+    plain = str(seen.value)
+    single = type(seen.value) in (str, int) and re.fullmatch(r"[\w-]{1,40}", plain)
+    return f"expected a list, got {show_value(seen.value)}", f"Write [{plain}]" if single else "Write [first, second]"
 
 
 def _mapping(seen: _Seen) -> Sentence:

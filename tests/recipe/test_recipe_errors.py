@@ -42,6 +42,11 @@ EDITS = {
         "  - ptq: {metod: auto}",
         "x.yaml:13:11: stages[0].ptq.metod: unknown key. Did you mean 'method'?",
     ),
+    "a-stage-field-of-ours": (
+        "  - ptq",
+        "  - ptq: {from_: model}",
+        "x.yaml:13:11: stages[0].ptq.from_: unknown key. Did you mean 'from'?",
+    ),
     "kind-is-no-stage-key": (
         "  - ptq",
         "  - ptq: {kind: ptq}",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from compress.errors import RecipeError
 from compress.recipe.load import load_recipe
 
-LINE = re.compile(r"(x\.yaml(:\d+:\d+)?|--set [^:]*)(: [^:]+)?: .+[.?!]")
+LINE = re.compile(r"(x\.yaml(:\d+:\d+)?|--set .+?)(: [^:]+)?: .+[.?!]")
 PIECES = ["&a ", "*a", "<<: ", "!!python/name:os ", "---\n", "\t", "'", '"', "{", "}", "[", "]", "? ", "- ", "~"]
 PIECES += ["0x1f", "1e5", ": ", "#", "|\n", ">-\n", "%TAG ! x\n", "\x00", "\ud800", "\ufeff", "\u2028", ".inf"]
 PIECES += ["2001-01-01", "null", "\\", "yes", "1:30", "!", "="]
