@@ -15,9 +15,23 @@ def _recipe() -> dict[str, Any]:
     return recipe_schema()
 
 
+def _report() -> dict[str, Any]:
+    from compress.report.schema import report_schema
+
+    return report_schema()
+
+
+def _analysis() -> dict[str, Any]:
+    from compress.analyze.schema import analysis_schema
+
+    return analysis_schema()
+
+
 # Each builder imports its format only when asked for it.
 SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
     "recipe": _recipe,
+    "report": _report,
+    "analysis": _analysis,
 }
 
 

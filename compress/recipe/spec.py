@@ -97,12 +97,25 @@ class Stage(Spec):
         return self.name or self.kind
 
 
+# The schemes of quantize/schemes.py; a test keeps the two alike.
+Method = Literal[
+    "auto",
+    "u8s8-channel-reduced",
+    "u8s8-channel",
+    "u8s8-tensor-reduced",
+    "u8s8-tensor",
+    "u8u8-tensor",
+    "dynamic-s8-channel-reduced",
+    "dynamic-u8-tensor",
+]
+
+
 class Ptq(Stage):
     """Post-training quantization: every plausible scheme is tried on the target, the fastest that passes is kept."""
 
     kind: ClassVar[str] = "ptq"
 
-    method: str = Field("auto", description="auto, or the name of one scheme, e.g. u8s8-channel-reduced")
+    method: Method = Field("auto", description="auto: try what fits the net and the CPU; or the name of one scheme")
     exclude: list[str] = Field(default_factory=list, description="ONNX node names to leave in float")
 
 
