@@ -130,14 +130,14 @@ def test_values_of_the_page_are_those_of_the_report(pages: dict[str, str]) -> No
 
 
 def test_half_a_surrogate_pair_does_not_stop_the_page(tmp_path: Path) -> None:
-    (tmp_path / "report.json").write_text(json.dumps({**SAMPLES["passing"](), "reason": "odd \ud800 end"}))
+    (tmp_path / "report.json").write_text(json.dumps({**SAMPLES["empty"](), "reason": "odd \ud800 end"}))
     assert "odd" in render_run(tmp_path).read_text(encoding="utf-8")
 
 
 def test_rendering_a_run_writes_beside_its_report(tmp_path: Path, pages: dict[str, str]) -> None:
-    (tmp_path / "report.json").write_text(json.dumps(SAMPLES["passing"]()))
+    (tmp_path / "report.json").write_text(json.dumps(SAMPLES["empty"]()))
     assert render_run(tmp_path) == tmp_path / "report.html"
-    assert (tmp_path / "report.html").read_text(encoding="utf-8") == pages["passing"]
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == pages["empty"]
     assert sorted(each.name for each in tmp_path.iterdir()) == ["report.html", "report.json"]
 
 
@@ -146,7 +146,7 @@ def test_a_failing_writer_leaves_the_old_page(broken: str, tmp_path: Path, monke
     def no_space(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    (tmp_path / "report.json").write_text(json.dumps(SAMPLES["passing"]()))
+    (tmp_path / "report.json").write_text(json.dumps(SAMPLES["empty"]()))
     (tmp_path / "report.html").write_text("the old page")
     monkeypatch.setattr(html.os, broken, no_space)
     with pytest.raises(EnvironmentProblem, match=r"report\.html: cannot be written: .*No space left"):

@@ -12,7 +12,8 @@ from report_samples import SAMPLES, passing, sample
 
 from compress.errors import InputError
 from compress.report.read import read_report, resolve_run
-from compress.report.schema import Report, report_schema, to_json, unknown_keys
+from compress.report.schema import Report, report_schema, to_json
+from compress.report.strict import unknown_keys
 
 
 def written(folder: Path, record: Any) -> Path:
