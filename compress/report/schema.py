@@ -1,7 +1,7 @@
 """`compress.report/1`: the record of one run, from which every other view of it is made.
 
 Written strictly, read leniently: the format is only ever extended, so a reader keeps keys it does not know and a
-missing optional key reads as None, "not measured". `strict.unknown_keys` lists what a writer put in that is not in here.
+missing optional key reads as None, "not measured". `strict.unknown_keys` lists what a writer made up.
 Numbers must be finite, for JSON has no infinity: an unmeasured or infinite value is null with a note.
 """
 

@@ -1,4 +1,4 @@
-"""Strictness for writers of the report: readers keep keys they do not know, writers of this version must not make any."""
+"""For writers of the report: readers keep keys they do not know, writers of this version must not make any."""
 
 from compress.report.schema import Part
 
