@@ -110,7 +110,8 @@ def _draw_interval(axes: "Axes", place: float, speedup: Measured, shape: str, le
     axes.plot([low, high], [place, place], color=colour, linewidth=3 if leads else 1.8, solid_capstyle="butt", zorder=2)
     axes.plot([value], [place], shape, color=colour, markersize=8, markeredgecolor=drawing.INK, zorder=3)
     text = f"{words.figure('speedup', value)} {words.bounds('speedup', speedup.low, speedup.high)}"
-    axes.annotate(text.strip(), (high, place), (9, 0), textcoords="offset points", va="center", fontsize=10)
+    paper = {"facecolor": drawing.PAPER, "edgecolor": "none", "pad": 1}  # a gate's line must not strike the figures out
+    axes.annotate(text.strip(), (high, place), (9, 0), textcoords="offset points", va="center", fontsize=10, bbox=paper)
 
 
 def _row_name(name: str, batch: int | None, batches: Sequence[int]) -> str:

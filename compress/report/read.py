@@ -46,11 +46,19 @@ def read_report(path: Path) -> Report:
     try:
         return Report.model_validate(record)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in first["loc"])
-        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        place = f"{file}: {key}" if key else str(file)
-        raise InputError(place, f"{first['msg']}{more}", "Run the recipe again to write a whole report") from error
+        raise _invalid(file, error) from error
+
+
+def _invalid(file: Path, error: ValidationError) -> InputError:
+    # A number may be an int or a float, and pydantic reports it once as each.
+    said = {
+        ".".join(str(part) for part in each["loc"] if part not in ("int", "float")): each["msg"]
+        for each in reversed(error.errors(include_url=False))
+    }
+    key, message = list(said.items())[-1]
+    more = f" (and {len(said) - 1} more)" if len(said) > 1 else ""
+    place = f"{file}: {key}" if key else str(file)
+    return InputError(place, f"{message}{more}", "Run the recipe again to write a whole report")
 
 
 def _json_object(file: Path) -> dict[str, Any]:

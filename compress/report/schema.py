@@ -1,7 +1,7 @@
 """`compress.report/1`: the record of one run, from which every other view of it is made.
 
 Written strictly, read leniently: the format is only ever extended, so a reader keeps keys it does not know and a
-missing optional key reads as None, "not measured". `unknown_keys` lists what a writer put in that is not in here.
+missing optional key reads as None, "not measured". `strict.unknown_keys` lists what a writer made up.
 Numbers must be finite, for JSON has no infinity: an unmeasured or infinite value is null with a note.
 """
 
@@ -291,21 +291,3 @@ def report_schema() -> dict[str, Any]:
 def to_json(report: Report) -> str:
     """The report as report.json holds it: keys in the schema's order, two spaces, a final newline."""
     return report.model_dump_json(by_alias=True, indent=2) + "\n"
-
-
-def unknown_keys(part: Part, place: str = "") -> list[str]:
-    """Dotted paths of keys that this version does not define; a writer of version 1 must leave this empty."""
-    found = [f"{place}{key}" for key in part.model_extra or {}]
-    for name in type(part).model_fields:
-        found += _unknown_inside(getattr(part, name), f"{place}{name}")
-    return found
-
-
-def _unknown_inside(value: object, place: str) -> list[str]:
-    if isinstance(value, Part):
-        return unknown_keys(value, place + ".")
-    if isinstance(value, dict):
-        return [key for name, inner in value.items() for key in _unknown_inside(inner, f"{place}.{name}")]
-    if isinstance(value, list):
-        return [key for number, inner in enumerate(value) for key in _unknown_inside(inner, f"{place}.{number}")]
-    return []

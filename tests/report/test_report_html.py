@@ -1,5 +1,6 @@
 """The page: whole, safe, self-contained, the same twice, and never half written."""
 
+import itertools
 import json
 import os
 import re
@@ -46,11 +47,6 @@ class Page(HTMLParser):
         self.text += data if not self.open or self.open[-1] != "style" else ""
 
 
-@pytest.fixture(scope="module")
-def pages() -> dict[str, str]:
-    return {name: render_html(sample(name)) for name in SAMPLES}
-
-
 @pytest.mark.parametrize("name", SAMPLES)
 def test_tags_balance_and_ids_are_unique(name: str, pages: dict[str, str]) -> None:
     page = Page(pages[name])
@@ -89,7 +85,7 @@ def test_hostile_text_is_shown_as_text(pages: dict[str, str]) -> None:
     assert Page(pages["hostile"]).text.count(HOSTILE.replace("\x1b", "\ufffd")) > 10
 
 
-@pytest.mark.parametrize("name", ["passing", "twelve", "unmeasured"])
+@pytest.mark.parametrize("name", ["passing", "unmeasured"])
 def test_the_same_report_gives_the_same_page(name: str, pages: dict[str, str]) -> None:
     assert render_html(sample(name)) == pages[name]
 
@@ -99,7 +95,7 @@ def test_headings_descend_one_level_at_a_time(pages: dict[str, str]) -> None:
         levels = [int(tag[1]) for tag, _ in Page(page).tags if re.fullmatch(r"h[1-6]", tag)]
         assert levels[0] == 1
         assert levels.count(1) == 1
-        assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
+        assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
 
 
 def test_the_skip_link_and_the_labels_lead_somewhere(pages: dict[str, str]) -> None:
@@ -134,14 +130,14 @@ def test_values_of_the_page_are_those_of_the_report(pages: dict[str, str]) -> No
 
 
 def test_half_a_surrogate_pair_does_not_stop_the_page(tmp_path: Path) -> None:
-    (tmp_path / "report.json").write_text(json.dumps({**SAMPLES["passing"](), "reason": "odd \ud800 end"}))
+    (tmp_path / "report.json").write_text(json.dumps({**SAMPLES["empty"](), "reason": "odd \ud800 end"}))
     assert "odd" in render_run(tmp_path).read_text(encoding="utf-8")
 
 
 def test_rendering_a_run_writes_beside_its_report(tmp_path: Path, pages: dict[str, str]) -> None:
-    (tmp_path / "report.json").write_text(json.dumps(SAMPLES["passing"]()))
+    (tmp_path / "report.json").write_text(json.dumps(SAMPLES["empty"]()))
     assert render_run(tmp_path) == tmp_path / "report.html"
-    assert (tmp_path / "report.html").read_text(encoding="utf-8") == pages["passing"]
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == pages["empty"]
     assert sorted(each.name for each in tmp_path.iterdir()) == ["report.html", "report.json"]
 
 
@@ -150,7 +146,7 @@ def test_a_failing_writer_leaves_the_old_page(broken: str, tmp_path: Path, monke
     def no_space(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    (tmp_path / "report.json").write_text(json.dumps(SAMPLES["passing"]()))
+    (tmp_path / "report.json").write_text(json.dumps(SAMPLES["empty"]()))
     (tmp_path / "report.html").write_text("the old page")
     monkeypatch.setattr(html.os, broken, no_space)
     with pytest.raises(EnvironmentProblem, match=r"report\.html: cannot be written: .*No space left"):

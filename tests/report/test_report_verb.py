@@ -24,14 +24,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     folder = Path("runs/invented/2031-02-03T04-05-06")
     folder.mkdir(parents=True)
-    (folder / "report.json").write_text(json.dumps(SAMPLES["passing"]()))
+    (folder / "report.json").write_text(json.dumps(SAMPLES["stopped"]()))
     return folder
 
 
 def test_a_report_is_printed_and_its_page_made_anew(app: typer.Typer, folder: Path) -> None:
     done = CliRunner().invoke(app, ["invented"])
     assert done.exit_code == 0
-    assert done.stdout.startswith("✓ PASS")
+    assert done.stdout.startswith("■ STOPPED")
     assert f"{folder}/report.html" in done.stdout
     assert (folder / "report.html").is_file()
 
@@ -45,7 +45,7 @@ def test_no_html_leaves_the_folder_alone(app: typer.Typer, folder: Path) -> None
 
 def test_json_prints_the_report_and_nothing_else(app: typer.Typer, folder: Path) -> None:
     done = CliRunner().invoke(app, [str(folder), "--json"])
-    assert json.loads(done.stdout) == SAMPLES["passing"]()
+    assert json.loads(done.stdout) == SAMPLES["stopped"]()
     assert not (folder / "report.html").exists()
 
 
