@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from compress.candidate import Candidate, GateResult, Value
 from compress.gate import sentence
-from compress.recipe.spec import COST_METRICS, FIDELITY_METRICS, SPEED_METRICS, Stage
+from compress.recipe.spec import COST_METRICS, SPEED_METRICS, Stage
 
 # What each stage can improve over the float model. Everything else it can only keep or lose.
 CHANGES: dict[str, frozenset[str]] = {"ptq": frozenset({*SPEED_METRICS, *COST_METRICS})}

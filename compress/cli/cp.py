@@ -1,7 +1,5 @@
 """`compress cp`: start from a recipe that comes with the package."""
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +7,8 @@ import typer
 
 from compress.cli.ls import Name, packaged_named
 from compress.cli.output import emit
-from compress.errors import EnvironmentProblem, InputError
+from compress.errors import InputError
+from compress.files import write_text
 
 
 def cp(
@@ -30,11 +29,7 @@ def cp(
         raise InputError(str(target), "a folder has this name", "Name another file")
     if target.exists() and not force:
         raise InputError(str(target), "the file exists", "Name another, or overwrite it with --force")
-    try:
-        _write_whole(target, _with_schema_of(recipe.path))
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise EnvironmentProblem(str(target), f"cannot be written: {reason}", "Name another place") from error
+    write_text(target, _with_schema_of(recipe.path))
     emit(str(target))
 
 
@@ -45,24 +40,3 @@ def _with_schema_of(recipe: Path) -> str:
     text = recipe.read_text(encoding="utf-8")
     schema = (recipe.parent / SCHEMA_FILE).resolve().as_uri()
     return text.replace(f"{SCHEMA_COMMENT}{SCHEMA_FILE}", f"{SCHEMA_COMMENT}{schema}", 1)
-
-
-def _write_whole(target: Path, text: str) -> None:
-    """By rename, so that nobody ever sees half a file."""
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        # mkstemp keeps others out; a recipe is an ordinary file.
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def _umask() -> int:
-    # There is no other way to read it than to set it.
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -1,12 +1,10 @@
 """The report as one HTML file: no request leaves it, and nothing in it is computed in the browser."""
 
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from compress.errors import EnvironmentProblem
+from compress.files import write_text
 from compress.report import view, words
 from compress.report.read import read_report
 from compress.report.schema import Candidate, Measured, Report
@@ -32,10 +30,7 @@ def render_run(run_dir: Path) -> Path:
     """
     page = render_html(read_report(run_dir))
     target = run_dir / HTML_FILE
-    try:
-        replace_text(target, page)
-    except OSError as error:
-        raise EnvironmentProblem(str(target), f"cannot be written: {error}", "Free space or fix permissions") from error
+    write_text(target, page)
     return target
 
 
@@ -85,21 +80,6 @@ def key_figures(report: Report) -> list[tuple[str, str, str]]:
     quality = view.quality_metric(report)
     names = [quality, "speedup", "latency_p50_ms", "size_ratio", "agreement"]
     return [_card(report, leader, name) for name in names if name]
-
-
-def replace_text(target: Path, text: str) -> None:
-    """Write text to target as a whole or not at all: a file beside it takes its place once it is on disk."""
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _card(report: Report, leader: Candidate, metric: str) -> tuple[str, str, str]:
