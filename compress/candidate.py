@@ -52,4 +52,3 @@ class Candidate:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
-

@@ -61,7 +61,11 @@ class Splits:
 def make_splits(raw: object, *, place: str, calibration_samples: int, seed: int, refuse_leaks: bool) -> Splits:
     """Check what a data ref returned and derive what it left out. Raises InputError naming split and sample."""
     if not isinstance(raw, Mapping):
-        raise InputError(place, f"the data function returned {type(raw).__name__}", "Return a mapping from split name to (inputs, labels)")
+        raise InputError(
+            place,
+            f"the data function returned {type(raw).__name__}",
+            "Return a mapping from split name to (inputs, labels)",
+        )
     splits = _derive({str(name): _split(str(name), value, place) for name, value in raw.items()}, place, seed)
     if len(splits["calibration"]) < calibration_samples:
         have = len(splits["calibration"])
@@ -110,12 +114,22 @@ def _split(name: str, value: object, place: str) -> Split:
     """A named split from (inputs, labels) or from a torch-style dataset."""
     if isinstance(value, tuple | list) and len(value) == 2:
         inputs, labels = value
-        columns = {str(k): _array(v) for k, v in inputs.items()} if isinstance(inputs, Mapping) else {SINGLE_INPUT: _array(inputs)}
+        columns = (
+            {str(k): _array(v) for k, v in inputs.items()}
+            if isinstance(inputs, Mapping)
+            else {SINGLE_INPUT: _array(inputs)}
+        )
         labels = _array(labels)
-        lengths = {key: len(column) if column.ndim else 0 for key, column in columns.items()} | {"labels": len(labels) if labels.ndim else 0}
+        lengths = {key: len(column) if column.ndim else 0 for key, column in columns.items()} | {
+            "labels": len(labels) if labels.ndim else 0
+        }
         if len(set(lengths.values())) != 1:
             shown = ", ".join(f"{key} {count}" for key, count in lengths.items())
-            raise InputError(place, f"split '{name}' has inputs and labels of different lengths ({shown})", "Give one label per sample")
+            raise InputError(
+                place,
+                f"split '{name}' has inputs and labels of different lengths ({shown})",
+                "Give one label per sample",
+            )
         return _non_empty(Split(name, (columns, labels), np.arange(len(labels), dtype=np.int64)), place)
     if hasattr(value, "__len__") and hasattr(value, "__getitem__") and not isinstance(value, str | bytes | Mapping):
         return _non_empty(Split(name, value, np.arange(len(value), dtype=np.int64)), place)
@@ -148,7 +162,9 @@ def _derive(splits: dict[str, Split], place: str, seed: int) -> dict[str, Split]
         splits |= {name: _part(whole, name, half) for name, half in halves.items() if name not in splits}
     missing = [name for name in ("calibration", *EVALUATED) if name not in splits or not len(splits[name])]
     if missing:
-        raise InputError(place, f"no samples for split '{missing[0]}'", "Return calibration, select and confirm, or train and test")
+        raise InputError(
+            place, f"no samples for split '{missing[0]}'", "Return calibration, select and confirm, or train and test"
+        )
     return splits
 
 
@@ -181,7 +197,9 @@ def _array(value: Any) -> Array:
 def _refuse_non_finite(inputs: dict[str, Array], labels: Array, split: str, start: int, place: str) -> None:
     for name, values in (*inputs.items(), ("labels", labels)):
         if values.dtype == object:
-            raise InputError(place, f"split '{split}', {name}: Python objects instead of numbers", "Give numeric arrays")
+            raise InputError(
+                place, f"split '{split}', {name}: Python objects instead of numbers", "Give numeric arrays"
+            )
         if values.dtype.kind in "fc" and not np.isfinite(values).all():
             bad = ~np.isfinite(values.reshape(len(values), -1))
             sample = int(np.argmax(bad.any(axis=1)))
@@ -212,7 +230,9 @@ def _signature(split: Split) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 def _ranges(split: Split) -> dict[str, tuple[float, float]]:
     inputs, _ = split.read(np.arange(min(64, len(split))))
-    return {name: (float(values.min()), float(values.max())) for name, values in inputs.items() if values.dtype.kind == "f"}
+    return {
+        name: (float(values.min()), float(values.max())) for name, values in inputs.items() if values.dtype.kind == "f"
+    }
 
 
 def _show(signature: dict[str, tuple[str, tuple[int, ...]]]) -> str:

@@ -56,7 +56,11 @@ def judge_drop(gate: Gate, metric: Metric, paired: Paired) -> GateResult:
     low, high, note = _drop_bounds(paired, metric, drops)
     value = float(drops.mean())
     outcome: Outcome = "pass" if high <= limit else "fail" if low > limit else "undecided"
-    needed = _needed_samples(drops, limit, is_binary(paired.baseline) and is_binary(paired.candidate)) if outcome == "undecided" else None
+    needed = (
+        _needed_samples(drops, limit, is_binary(paired.baseline) and is_binary(paired.candidate))
+        if outcome == "undecided"
+        else None
+    )
     scale = abs(baseline_value) or 1.0
     shown = (value / scale, low / scale, high / scale) if relative else (value, low, high)
     return GateResult(
@@ -78,12 +82,23 @@ def judge_value(gate: Gate, value: Value | None) -> GateResult:
     threshold = float(gate.min if gate.min is not None else gate.max)  # type: ignore[arg-type]
     if value is None or value.value is None:
         note = "not measured" if value is None else value.note or "not measured"
-        return GateResult(metric=gate.metric, limit=limit, threshold=threshold, value=None, low=None, high=None, outcome="undecided", note=note)
+        return GateResult(
+            metric=gate.metric,
+            limit=limit,
+            threshold=threshold,
+            value=None,
+            low=None,
+            high=None,
+            outcome="undecided",
+            note=note,
+        )
     low = value.value if value.low is None else value.low
     high = value.value if value.high is None else value.high
     sign = 1 if limit == "min" else -1
     worst, best = (low, high) if sign > 0 else (high, low)
-    outcome: Outcome = "pass" if sign * (worst - threshold) >= 0 else "fail" if sign * (best - threshold) < 0 else "undecided"
+    outcome: Outcome = (
+        "pass" if sign * (worst - threshold) >= 0 else "fail" if sign * (best - threshold) < 0 else "undecided"
+    )
     needed = _needed_blocks(value, threshold) if outcome == "undecided" else None
     return GateResult(
         metric=gate.metric, limit=limit, threshold=threshold, value=value.value, low=value.low, high=value.high,
@@ -103,7 +118,10 @@ def worst_of(gate: Gate, values: Sequence[Value]) -> Value | None:
 
 def outcome_of(results: Sequence[GateResult], accept_undecided: Collection[int] = ()) -> Outcome:
     """fail beats undecided beats pass. `accept_undecided`: positions of gates whose recipe says `undecided: accept`."""
-    outcomes = ["pass" if result.outcome == "undecided" and i in accept_undecided else result.outcome for i, result in enumerate(results)]
+    outcomes = [
+        "pass" if result.outcome == "undecided" and i in accept_undecided else result.outcome
+        for i, result in enumerate(results)
+    ]
     if "fail" in outcomes:
         return "fail"
     return "undecided" if "undecided" in outcomes else "pass"
@@ -115,7 +133,12 @@ def accepted(gates: Sequence[Gate]) -> set[int]:
 
 def sentence(result: GateResult) -> str:
     """One gate in words: `speedup 2.05 [1.98, 2.11], at least 1.5: pass`."""
-    asked = {"min": "at least", "max": "at most", "max_drop": "drop at most", "max_relative_drop": "relative drop at most"}[result.limit]
+    asked = {
+        "min": "at least",
+        "max": "at most",
+        "max_drop": "drop at most",
+        "max_relative_drop": "relative drop at most",
+    }[result.limit]
     if result.value is None:
         return f"{result.metric} {asked} {result.threshold:g}: undecided ({result.note})"
     interval = "" if result.low is None else f" [{result.low:.4g}, {result.high:.4g}]"
@@ -177,4 +200,7 @@ def _batch_note(value: Value) -> str:
 
 def by_metric(gates: Sequence[Gate], results: Sequence[GateResult]) -> Mapping[str, Outcome]:
     """The worst outcome per gated metric, for the ladder's question "which promise is still open?"."""
-    return {gate.metric: outcome_of([r for g, r in zip(gates, results, strict=True) if g.metric == gate.metric]) for gate in gates}
+    return {
+        gate.metric: outcome_of([r for g, r in zip(gates, results, strict=True) if g.metric == gate.metric])
+        for gate in gates
+    }

@@ -97,7 +97,10 @@ def _fastest(candidates: Sequence[Candidate]) -> Candidate | None:
         return None
     best = max(candidates, key=lambda candidate: _speed(candidate).value or 0.0)
     bar = _speed(best).low or _speed(best).value or 0.0
-    return next((candidate for candidate in candidates if (_speed(candidate).high or _speed(candidate).value or 0.0) >= bar), best)
+    return next(
+        (candidate for candidate in candidates if (_speed(candidate).high or _speed(candidate).value or 0.0) >= bar),
+        best,
+    )
 
 
 def _speed(candidate: Candidate) -> Value:

@@ -34,7 +34,9 @@ def top1(labels: Array) -> Metric:
     return Metric(name="top1", direction="higher", chance=most_common / len(labels), score=_score_top1)
 
 
-def user_metric(name: str, function: Callable[..., object], direction: Literal["higher", "lower"], chance: float | None) -> Metric:
+def user_metric(
+    name: str, function: Callable[..., object], direction: Literal["higher", "lower"], chance: float | None
+) -> Metric:
     """A metric of the user's own. `function(outputs, labels)` gets the one output, or all of them by name."""
 
     def score(outputs: Outputs, labels: Array) -> Scores:
@@ -61,7 +63,9 @@ def check_labels(labels: Array, classes: int, split: str) -> None:
         fact = f"label {int(labels[wrong[0]])} of sample {int(wrong[0])} is outside [0, {classes - 1}], the {classes} outputs of the model"
         raise InputError(place, fact, "Number the classes from 0, or give a model with more outputs")
     if len(np.unique(labels)) < 2:
-        raise InputError(place, f"every label is {int(labels[0])}", "An accuracy says nothing with one class; mix the classes")
+        raise InputError(
+            place, f"every label is {int(labels[0])}", "An accuracy says nothing with one class; mix the classes"
+        )
 
 
 def _score_top1(outputs: Outputs, labels: Array) -> Scores:

@@ -68,7 +68,11 @@ class _Listener:
     def found(self, candidate: Candidate) -> None:
         if self.findings is not None:
             self.findings.candidates.append(candidate)
-        self.progress.note(f"  {candidate.name}: {candidate.outcome} ({ladder.gain(candidate)}; {ladder.risk(candidate)})" if candidate.metrics else f"  {candidate.name}: {candidate.note}")
+        self.progress.note(
+            f"  {candidate.name}: {candidate.outcome} ({ladder.gain(candidate)}; {ladder.risk(candidate)})"
+            if candidate.metrics
+            else f"  {candidate.name}: {candidate.note}"
+        )
         self.event("candidate", {"name": candidate.name, "outcome": candidate.outcome, "note": candidate.note})
 
     def event(self, kind: str, details: dict[str, Any]) -> None:
@@ -107,7 +111,9 @@ def run(loaded: LoadedRecipe, output: Path, progress: RunProgress) -> Finished:
     except KeyboardInterrupt:
         findings.outcome, findings.reason = "stopped", "interrupted; run the same command again to continue"
         findings.winner = None
-    return _conclude(loaded, context, findings, folder, progress, {"seconds": time.monotonic() - started, "before": before})
+    return _conclude(
+        loaded, context, findings, folder, progress, {"seconds": time.monotonic() - started, "before": before}
+    )
 
 
 def _climb(context: Context, findings: Findings, folder: RunFolder, progress: RunProgress) -> None:
@@ -137,7 +143,9 @@ def _climb(context: Context, findings: Findings, folder: RunFolder, progress: Ru
             if candidate.artefact:
                 folder.link(f"{number:02d}-{candidate.name.replace('/', '-')}", Path(candidate.artefact).parent)
         row = {"seconds": round(time.monotonic() - began, 2), "changed": ladder.WHAT[spec.kind], "why": decision.why}
-        findings.ledger.append(assemble.entered_row(spec.label, row, ladder.best_so_far(made), ladder.choose(findings.candidates)))
+        findings.ledger.append(
+            assemble.entered_row(spec.label, row, ladder.best_so_far(made), ladder.choose(findings.candidates))
+        )
     findings.measurement = _measurement(context, findings.candidates, model)
     _decide(context, findings, model, progress)
 
@@ -163,13 +171,19 @@ def _decide(context: Context, findings: Findings, model: baseline.FloatModel, pr
 def _why_none(context: Context, findings: Findings, model: baseline.FloatModel) -> tuple[str, str]:
     best = ladder.best_so_far(findings.candidates)
     if best is None or best.form == "float":
-        compressed = [candidate for candidate in findings.candidates if candidate.form != "float" and candidate.artefact]
+        compressed = [
+            candidate for candidate in findings.candidates if candidate.form != "float" and candidate.artefact
+        ]
         best = ladder.best_so_far(compressed) or best
     if best is None:
         return "fail", "no candidate could be made"
     outcome = outcome_of([gate for gate in best.gates], accepted(context.recipe.gates))
     evidence = ""
-    if best.audit and best.artefact and any(gate.metric in ladder.CHANGES["ptq"] and gate.outcome != "pass" for gate in best.gates):
+    if (
+        best.audit
+        and best.artefact
+        and any(gate.metric in ladder.CHANGES["ptq"] and gate.outcome != "pass" for gate in best.gates)
+    ):
         path = Path(best.artefact)
         int8 = analyze.profile(context, path, context.store.digest_at(path.parent))
         evidence = explain.why_not_faster(best, analyze.profile(context, model.path, model.entry.digest), int8)
@@ -178,7 +192,10 @@ def _why_none(context: Context, findings: Findings, model: baseline.FloatModel) 
 
 def _float_candidate(context: Context, model: baseline.FloatModel, trial: Trial) -> Candidate:
     """The float file as the first candidate: a recipe whose gates it passes needs no compression."""
-    timings = [time_against(context, model.path, model.path, batch, Plan(seconds=2.0, min_calls=460)) for batch in context.recipe.target.batch_sizes]
+    timings = [
+        time_against(context, model.path, model.path, batch, Plan(seconds=2.0, min_calls=460))
+        for batch in context.recipe.target.batch_sizes
+    ]
     gates = judge(context, trial, trial, timings, "select")
     return Candidate(
         name="model", stage="baseline", form="float", parent="", artefact=str(model.path), sha256=model.entry.digest,
@@ -198,7 +215,12 @@ def _measurement(context: Context, candidates: list[Candidate], model: baseline.
 
 
 def _conclude(
-    loaded: LoadedRecipe, context: Context, findings: Findings, folder: RunFolder, progress: RunProgress, timing: dict[str, Any]
+    loaded: LoadedRecipe,
+    context: Context,
+    findings: Findings,
+    folder: RunFolder,
+    progress: RunProgress,
+    timing: dict[str, Any],
 ) -> Finished:
     """Put the artefact and the report in place."""
     best = findings.winner or ladder.best_so_far(findings.candidates)
@@ -248,7 +270,9 @@ def _data(context: Context) -> dict[str, Any]:
 def _environment(context: Context, before: dict[str, float]) -> dict[str, Any]:
     target = context.recipe.target
     after = facts.pressure()
-    pressure = {f"{name}_before": value for name, value in before.items()} | {f"{name}_after": value for name, value in after.items()}
+    pressure = {f"{name}_before": value for name, value in before.items()} | {
+        f"{name}_after": value for name, value in after.items()
+    }
     return {
         "versions": facts.versions(),
         "cpu": facts.cpu_facts(),

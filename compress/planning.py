@@ -10,7 +10,15 @@ from compress.recipe.spec import Ptq, Recipe
 from compress.store import Key, Store
 
 # Seconds on the machine this was written on (2 cores, AVX2), until this machine has figures of its own.
-FIRST_GUESS = {"inputs": 5.0, "export": 12.0, "analyze": 5.0, "baselines": 25.0, "ptq": 75.0, "confirm": 25.0, "report": 4.0}
+FIRST_GUESS = {
+    "inputs": 5.0,
+    "export": 12.0,
+    "analyze": 5.0,
+    "baselines": 25.0,
+    "ptq": 75.0,
+    "confirm": 25.0,
+    "report": 4.0,
+}
 SECONDS_PER_SCHEME = 15.0
 
 
@@ -40,12 +48,24 @@ def plan(loaded: LoadedRecipe, output: Path) -> list[Step]:
     from compress.stages.inputs import load_inputs
 
     store = Store(output / ".compress" / "store")
-    context = Context(recipe=loaded.recipe, inputs=load_inputs(loaded.recipe, loaded.path), store=store, listener=_Silent(), deadline=float("inf"))
+    context = Context(
+        recipe=loaded.recipe,
+        inputs=load_inputs(loaded.recipe, loaded.path),
+        store=store,
+        listener=_Silent(),
+        deadline=float("inf"),
+    )
     export = _step(store, "export", export_key(context), "float model to ONNX", FIRST_GUESS["export"])
-    steps = [export, _after(export, "analyze", "count operators, profile the float file"), _after(export, "baselines", "torch eager and ONNX Runtime fp32")]
+    steps = [
+        export,
+        _after(export, "analyze", "count operators, profile the float file"),
+        _after(export, "baselines", "torch eager and ONNX Runtime fp32"),
+    ]
     entry = store.find("export", export_key(context))
     for spec in loaded.recipe.stages:
-        steps += _stage_steps(context, spec, entry.digest if entry else None, entry.path / "model.onnx" if entry else None)
+        steps += _stage_steps(
+            context, spec, entry.digest if entry else None, entry.path / "model.onnx" if entry else None
+        )
     return [*steps, _maybe("confirm", "if a candidate passes every gate on select", FIRST_GUESS["confirm"])]
 
 
@@ -59,14 +79,28 @@ def _stage_steps(context: object, spec: Ptq, digest: str | None, path: Path | No
     gates = ", ".join(dict.fromkeys(gate.metric for gate in context.recipe.gates))
     condition = "always" if spec.run == "always" else f"if the float model misses a gate ({gates})"
     if digest is None or path is None:
-        return [_maybe(spec.label, f"{WHAT[spec.kind]}; {condition}; schemes are chosen after the export", FIRST_GUESS["ptq"])]
+        return [
+            _maybe(
+                spec.label, f"{WHAT[spec.kind]}; {condition}; schemes are chosen after the export", FIRST_GUESS["ptq"]
+            )
+        ]
     schemes = schemes_for(linear_share=linear_share(path), method=spec.method)
     rows = [
-        _step(context.store, "ptq", scheme_key(context, spec, digest, scheme), scheme.name, SECONDS_PER_SCHEME, depth=1, name=scheme.name)
+        _step(
+            context.store,
+            "ptq",
+            scheme_key(context, spec, digest, scheme),
+            scheme.name,
+            SECONDS_PER_SCHEME,
+            depth=1,
+            name=scheme.name,
+        )
         for scheme in schemes
     ]
     state: Literal["cached", "maybe"] = "cached" if all(row.state == "cached" for row in rows) else "maybe"
-    head = Step(name=spec.label, depth=0, state=state, why=f"{WHAT[spec.kind]}; {condition}", seconds=0.0, guessed=False)
+    head = Step(
+        name=spec.label, depth=0, state=state, why=f"{WHAT[spec.kind]}; {condition}", seconds=0.0, guessed=False
+    )
     return [head, *rows]
 
 
@@ -76,13 +110,29 @@ def _step(store: Store, stage: str, key: Key, what: str, guess: float, depth: in
     seconds = guess if usual is None or stage == "ptq" else usual
     if store.find(stage, key) is not None:
         return Step(name=name or stage, depth=depth, state="cached", why="in the store", seconds=0.0, guessed=False)
-    return Step(name=name or stage, depth=depth, state="run", why=f"{what}: {store.explain_miss(stage, key).reason}", seconds=seconds, guessed=usual is None)
+    return Step(
+        name=name or stage,
+        depth=depth,
+        state="run",
+        why=f"{what}: {store.explain_miss(stage, key).reason}",
+        seconds=seconds,
+        guessed=usual is None,
+    )
 
 
 def _after(export: Step, name: str, what: str) -> Step:
     if export.state == "cached":
-        return Step(name=name, depth=0, state="cached", why=f"{what}: reused if this machine measured it", seconds=0.0, guessed=False)
-    return Step(name=name, depth=0, state="run", why=f"{what}: after the export", seconds=FIRST_GUESS[name], guessed=True)
+        return Step(
+            name=name,
+            depth=0,
+            state="cached",
+            why=f"{what}: reused if this machine measured it",
+            seconds=0.0,
+            guessed=False,
+        )
+    return Step(
+        name=name, depth=0, state="run", why=f"{what}: after the export", seconds=FIRST_GUESS[name], guessed=True
+    )
 
 
 def _maybe(name: str, why: str, seconds: float) -> Step:

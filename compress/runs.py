@@ -19,7 +19,9 @@ class RunFolder:
 
     def event(self, kind: str, facts: dict[str, Any]) -> None:
         """Append one line to events.jsonl. A torn last line after a crash is skipped by readers."""
-        line = json.dumps({"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": kind} | facts, ensure_ascii=False)
+        line = json.dumps(
+            {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": kind} | facts, ensure_ascii=False
+        )
         try:
             with (self.path / "events.jsonl").open("a", encoding="utf-8") as stream:
                 stream.write(line + "\n")

@@ -105,7 +105,9 @@ class Store:
 def _finish(folder: Path, key: Key, facts: dict[str, Any], seconds: float) -> Entry:
     shutil.rmtree(folder / "work", ignore_errors=True)
     files = {str(path.relative_to(folder)): sha256_of(path) for path in sorted(folder.rglob("*")) if path.is_file()}
-    digest = digest_of({"files": {name: digest for name, digest in files.items() if name != "key.json"}, "facts": facts})
+    digest = digest_of(
+        {"files": {name: digest for name, digest in files.items() if name != "key.json"}, "facts": facts}
+    )
     done = {"key": digest_of(key), "digest": digest, "files": files, "facts": facts, "seconds": seconds}
     write_json(folder / "done.json", done)
     return Entry(path=folder, digest=digest, facts=facts, seconds=seconds, cached=False)
@@ -123,7 +125,9 @@ def _clear_(folder: Path) -> None:
 
 
 def _intact(folder: Path, files: dict[str, str]) -> bool:
-    return bool(files) and all((folder / name).is_file() and sha256_of(folder / name) == sha for name, sha in files.items())
+    return bool(files) and all(
+        (folder / name).is_file() and sha256_of(folder / name) == sha for name, sha in files.items()
+    )
 
 
 def _difference(old: Any, new: Any, path: str = "") -> dict[str, tuple[Any, Any]]:

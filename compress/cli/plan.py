@@ -46,7 +46,9 @@ def _print_tree(title: str, steps: "list[Step]") -> None:
     guess = any(step.guessed for step in to_do)
     minutes = sum(step.seconds for step in to_do) / 60
     about = "under a minute" if minutes < 1 else f"about {minutes:.0f} min"
-    tree = Tree(Text(f"{title}: {about}" + (" (a first guess: nothing was run here yet)" if guess else ""), style="bold"))
+    tree = Tree(
+        Text(f"{title}: {about}" + (" (a first guess: nothing was run here yet)" if guess else ""), style="bold")
+    )
     branches: dict[int, Any] = {0: tree}
     for step in steps:
         mark = {"cached": "= ", "run": "> ", "maybe": "? "}[step.state]

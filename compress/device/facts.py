@@ -77,7 +77,15 @@ def memory_bytes() -> int:
 def fingerprint() -> str:
     """Digest of what makes a timing comparable: CPU, cores, memory size, system. Not how busy it was."""
     cpu = cpu_facts()
-    return digest_of({"cpu": cpu["name"], "flags": cpu["flags"], "cores": cpu["cores"], "system": platform.system(), "machine": platform.machine()})
+    return digest_of(
+        {
+            "cpu": cpu["name"],
+            "flags": cpu["flags"],
+            "cores": cpu["cores"],
+            "system": platform.system(),
+            "machine": platform.machine(),
+        }
+    )
 
 
 def _cpuinfo() -> tuple[str, list[str]]:

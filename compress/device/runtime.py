@@ -69,4 +69,8 @@ def save_simplified(source: Path, target: Path) -> None:
 
 
 def _no_provider(provider: str, fact: str) -> EnvironmentProblem:
-    return EnvironmentProblem(f"target.provider {provider}", f"{PROVIDERS[provider][0]} {fact}", "Use provider: cpu, or run on a machine that has it")
+    return EnvironmentProblem(
+        f"target.provider {provider}",
+        f"{PROVIDERS[provider][0]} {fact}",
+        "Use provider: cpu, or run on a machine that has it",
+    )

@@ -14,8 +14,34 @@ HEAVY_INTEGER_OPS = frozenset({
     "QLinearConv", "QLinearMatMul", "QGemm", "MatMulInteger", "ConvInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul",
     "QAttention", "DynamicQuantizeLSTM",
 })  # fmt: skip
-HEAVY_FLOAT_OPS = frozenset({"Conv", "FusedConv", "ConvTranspose", "Gemm", "FusedGemm", "MatMul", "FusedMatMul", "LSTM", "GRU", "RNN", "Attention", "MultiHeadAttention", "Einsum"})
-BOUNDARY_OPS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Cast", "Transpose", "ReorderInput", "ReorderOutput"})
+HEAVY_FLOAT_OPS = frozenset(
+    {
+        "Conv",
+        "FusedConv",
+        "ConvTranspose",
+        "Gemm",
+        "FusedGemm",
+        "MatMul",
+        "FusedMatMul",
+        "LSTM",
+        "GRU",
+        "RNN",
+        "Attention",
+        "MultiHeadAttention",
+        "Einsum",
+    }
+)
+BOUNDARY_OPS = frozenset(
+    {
+        "QuantizeLinear",
+        "DequantizeLinear",
+        "DynamicQuantizeLinear",
+        "Cast",
+        "Transpose",
+        "ReorderInput",
+        "ReorderOutput",
+    }
+)
 
 
 def audit_graph(optimised: Path, providers: list[str], requested: str) -> dict[str, Any]:

@@ -51,7 +51,9 @@ def export_onnx(model: "torch.nn.Module", feeds: dict[str, Array], path: Path, o
                 problems.append(f"{exporter}: {_first_line(error)}")
                 continue
             return Exported(exporter=exporter, inputs=list(feeds), outputs=list(output_names), note="; ".join(problems))
-    raise InputError("model.ref", f"cannot be exported to ONNX ({'; '.join(problems)})", "Simplify forward, or export it yourself")
+    raise InputError(
+        "model.ref", f"cannot be exported to ONNX ({'; '.join(problems)})", "Simplify forward, or export it yourself"
+    )
 
 
 def call_arguments(feeds: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -74,7 +76,11 @@ def name_outputs(outputs: Any) -> dict[str, Any]:
         named = {"output": outputs}
     tensors = {key: value for key, value in named.items() if hasattr(value, "shape")}
     if not tensors:
-        raise InputError("model.ref", f"forward returned {type(outputs).__name__} without a tensor", "Return a tensor, a tuple or a dict of tensors")
+        raise InputError(
+            "model.ref",
+            f"forward returned {type(outputs).__name__} without a tensor",
+            "Return a tensor, a tuple or a dict of tensors",
+        )
     return tensors
 
 
@@ -108,7 +114,11 @@ def _finish(raw: Path, path: Path) -> None:
     _name_nodes_(proto.graph)
     _strip_(proto)
     if proto.ByteSize() > LARGEST_FILE_BYTES:
-        raise InputError("model.ref", f"needs {proto.ByteSize() / 1e9:.1f} GB in one file", "Models above 2 GB are not available in this version")
+        raise InputError(
+            "model.ref",
+            f"needs {proto.ByteSize() / 1e9:.1f} GB in one file",
+            "Models above 2 GB are not available in this version",
+        )
     write_with(path, lambda temporary: onnx.save(fold_batch_norm(proto), str(temporary)))
 
 
@@ -136,7 +146,13 @@ def _name_nodes_(graph: "onnx.GraphProto") -> None:
     for node in graph.node:
         scopes = next((entry.value for entry in node.metadata_props if entry.key == "pkg.torch.onnx.name_scopes"), "")
         names = [part.strip(" '\"") for part in scopes.strip("[]").split(",")]
-        module = names[-2] if len(names) > 1 else node.name.strip("/").rsplit("/", 1)[0].replace("/", ".") if "/" in node.name else ""
+        module = (
+            names[-2]
+            if len(names) > 1
+            else node.name.strip("/").rsplit("/", 1)[0].replace("/", ".")
+            if "/" in node.name
+            else ""
+        )
         base = f"{module}/{node.op_type}" if module else node.op_type
         seen[base] = seen.get(base, 0) + 1
         node.name = base if seen[base] == 1 else f"{base}_{seen[base]}"

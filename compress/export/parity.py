@@ -24,14 +24,20 @@ def run_torch(model: "torch.nn.Module", feeds: dict[str, Array]) -> dict[str, Ar
     """Outputs by name of `model` in eval mode on one batch. Raises InputError when forward refuses the data."""
     import torch
 
-    args, kwargs = call_arguments({name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in feeds.items()})
+    args, kwargs = call_arguments(
+        {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in feeds.items()}
+    )
     try:
         with evaluating(model), torch.inference_mode():
             outputs = model(*args, **kwargs)
     except (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
         shapes = ", ".join(f"{name} {values.dtype}{list(values.shape)}" for name, values in feeds.items())
         line = next((text.strip() for text in str(error).splitlines() if text.strip()), type(error).__name__)
-        raise InputError("model.ref", f"forward refuses a batch of the data ({shapes}): {line[:200]}", "Match the data to the model's inputs") from error
+        raise InputError(
+            "model.ref",
+            f"forward refuses a batch of the data ({shapes}): {line[:200]}",
+            "Match the data to the model's inputs",
+        ) from error
     return {name: tensor.detach().numpy() for name, tensor in name_outputs(outputs).items()}
 
 
@@ -60,7 +66,9 @@ def check_parity(model: "torch.nn.Module", path: Path, split: Split, *, threads:
 def _difference(name: str, expected: Array, found: Array | None, path: Path) -> float:
     if found is None or found.shape != expected.shape:
         shape = "nothing" if found is None else list(found.shape)
-        raise InputError(str(path), f"output '{name}' is {shape}, torch gives {list(expected.shape)}", "The exporter baked a size in")
+        raise InputError(
+            str(path), f"output '{name}' is {shape}, torch gives {list(expected.shape)}", "The exporter baked a size in"
+        )
     scale = max(float(np.abs(expected).max()), 1e-12)
     return float(np.abs(expected - found).max()) / scale
 

@@ -34,15 +34,23 @@ class Runner:
     batch: int
 
 
-def evaluate_file(path: Path, split: Split, metric: Metric, runner: Runner, on_batch: Callable[[int, int], None]) -> Evaluation:
+def evaluate_file(
+    path: Path, split: Split, metric: Metric, runner: Runner, on_batch: Callable[[int, int], None]
+) -> Evaluation:
     """Scores of `path` on every sample of `split`, at the batch size it will serve. Raises InputError on non-finite outputs."""
     session = open_session(path, provider=runner.provider, threads=runner.threads)
     names = [item.name for item in session.get_outputs()]
-    return evaluate(lambda inputs: dict(zip(names, session.run(None, inputs), strict=True)), split, metric, runner.batch, on_batch)
+    return evaluate(
+        lambda inputs: dict(zip(names, session.run(None, inputs), strict=True)), split, metric, runner.batch, on_batch
+    )
 
 
 def evaluate(
-    run: Callable[[dict[str, Array]], Outputs], split: Split, metric: Metric, batch: int, on_batch: Callable[[int, int], None]
+    run: Callable[[dict[str, Array]], Outputs],
+    split: Split,
+    metric: Metric,
+    batch: int,
+    on_batch: Callable[[int, int], None],
 ) -> Evaluation:
     """Scores and first outputs of `run` over `split`."""
     scores: list[stats.Floats] = []
@@ -54,7 +62,11 @@ def evaluate(
         first = next(iter(outputs.values()))
         if not np.isfinite(first).all():
             start = sum(map(len, scores)) - len(labels)
-            raise InputError(f"split '{split.name}'", f"the model gives NaN or infinity between samples {start} and {start + len(labels) - 1}", "Check weights and preprocessing")
+            raise InputError(
+                f"split '{split.name}'",
+                f"the model gives NaN or infinity between samples {start} and {start + len(labels) - 1}",
+                "Check weights and preprocessing",
+            )
         if room > 0:
             kept.append(first)
             room -= first.nbytes

@@ -70,7 +70,12 @@ def latency_values(samples_ms: list[float], batch: int) -> dict[str, Value]:
 def _percentile(samples: stats.Floats, q: int, batch: int) -> Value:
     interval = stats.percentile(samples, q)
     if interval is None:
-        return Value(value=None, n=len(samples), batch=batch, note=f"P{q} not supported by n={len(samples)} (needs {stats.needed_samples(q)})")
+        return Value(
+            value=None,
+            n=len(samples),
+            batch=batch,
+            note=f"P{q} not supported by n={len(samples)} (needs {stats.needed_samples(q)})",
+        )
     return Value(value=interval.value, low=interval.low, high=interval.high, n=interval.n, batch=batch)
 
 

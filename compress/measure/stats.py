@@ -64,11 +64,14 @@ def mcnemar_exact(lost: int, won: int) -> float:
     return float(binomtest(lost, lost + won).pvalue) if lost + won else 1.0
 
 
-def bootstrap(values: Floats, statistic: Callable[[Floats], Floats], *, confidence: float, seed: int = 0, draws: int = 4000) -> Interval:
+def bootstrap(
+    values: Floats, statistic: Callable[[Floats], Floats], *, confidence: float, seed: int = 0, draws: int = 4000
+) -> Interval:
     """Percentile interval of a statistic of values (n,). `statistic` maps (draws, n) to (draws,). Efron (1979)."""
     rng = np.random.default_rng(seed)
     estimates = [
-        statistic(values[rng.integers(0, len(values), size=(rows, len(values)))]) for rows in _chunks(draws, len(values))
+        statistic(values[rng.integers(0, len(values), size=(rows, len(values)))])
+        for rows in _chunks(draws, len(values))
     ]
     tail = (1 - confidence) / 2
     low, high = np.quantile(np.concatenate(estimates), [tail, 1 - tail])
@@ -101,7 +104,12 @@ def percentile(samples: Floats, q: float, confidence: float = 0.95) -> Interval 
     low = int(binom.ppf(tail, n, q / 100))
     high = int(binom.ppf(1 - tail, n, q / 100))
     value = float(np.percentile(ordered, q))
-    return Interval(value=value, low=min(value, float(ordered[max(low - 1, 0)])), high=max(value, float(ordered[min(high, n - 1)])), n=n)
+    return Interval(
+        value=value,
+        low=min(value, float(ordered[max(low - 1, 0)])),
+        high=max(value, float(ordered[min(high, n - 1)])),
+        n=n,
+    )
 
 
 def needed_samples(q: float) -> int:
@@ -124,7 +132,11 @@ def _tango_score(lost: float, won: float, n: int, delta: float) -> float:
     p = (np.sqrt(max(b * b - 4 * a * c, 0.0)) - b) / (2 * a)
     variance = n * (2 * p + delta * (1 - delta))
     distance = lost - won - n * delta
-    return float(distance / np.sqrt(variance)) if variance > 0 else (0.0 if distance == 0 else float(np.sign(distance)) * np.inf)
+    return (
+        float(distance / np.sqrt(variance))
+        if variance > 0
+        else (0.0 if distance == 0 else float(np.sign(distance)) * np.inf)
+    )
 
 
 def _chunks(draws: int, n: int) -> list[int]:

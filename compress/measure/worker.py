@@ -29,7 +29,9 @@ def main() -> None:
     try:
         answer = {"ok": HANDLERS[request["kind"]](request)}
     except CompressError as error:
-        answer = {"error": {"class": type(error).__name__, "place": error.place, "fact": error.fact, "remedy": error.remedy}}
+        answer = {
+            "error": {"class": type(error).__name__, "place": error.place, "fact": error.fact, "remedy": error.remedy}
+        }
     json.dump(answer, answer_stream)
     answer_stream.flush()
 
@@ -76,7 +78,10 @@ def handle_profile(request: Request) -> dict[str, Any]:
     """Time per node of the optimised graph over `runs` calls, as the runtime's own profiler saw it."""
     with tempfile.TemporaryDirectory() as folder:
         session = open_session(
-            Path(request["a"]), provider=request["provider"], threads=request["threads"], profile_prefix=Path(folder) / "profile"
+            Path(request["a"]),
+            provider=request["provider"],
+            threads=request["threads"],
+            profile_prefix=Path(folder) / "profile",
         )
         feeds = _feeds(request)
         for _ in range(request["runs"] + 3):
@@ -88,7 +93,10 @@ def handle_profile(request: Request) -> dict[str, Any]:
 def handle_open(request: Request) -> dict[str, Any]:
     """Open the file once and save the graph that really runs. Says which providers the session has."""
     session = open_session(
-        Path(request["a"]), provider=request["provider"], threads=request["threads"], optimised_path=Path(request["optimised"])
+        Path(request["a"]),
+        provider=request["provider"],
+        threads=request["threads"],
+        optimised_path=Path(request["optimised"]),
     )
     return {
         "providers": session.get_providers(),
@@ -126,7 +134,9 @@ def _kernel_times(events: list[dict[str, Any]], runs: int) -> list[dict[str, Any
             node = name.removesuffix("_kernel_time")
             times.setdefault(node, []).append(event["dur"] / 1e3)
             ops[node] = event.get("args", {}).get("op_name", "?")
-    return [{"name": node, "op": ops[node], "time_ms": float(np.median(found[-runs:]))} for node, found in times.items()]
+    return [
+        {"name": node, "op": ops[node], "time_ms": float(np.median(found[-runs:]))} for node, found in times.items()
+    ]
 
 
 def _a_a(a_a: Comparison) -> dict[str, Any]:

@@ -32,7 +32,9 @@ def op_types_for(*, linear_heavy: bool) -> tuple[str, ...]:
     return LINEAR_OP_TYPES if linear_heavy else CONV_OP_TYPES
 
 
-def quantize_static(source: Path, target: Path, scheme: Scheme, ranges: "TensorsData", op_types: Sequence[str], exclude: Sequence[str]) -> None:
+def quantize_static(
+    source: Path, target: Path, scheme: Scheme, ranges: "TensorsData", op_types: Sequence[str], exclude: Sequence[str]
+) -> None:
     """Write `source` with Q/DQ pairs to `target`. ranges: from `calibrate`; exclude: node names left in float.
 
     q = clamp(round(x / scale) + zero_point, qmin, qmax). Raises InputError when nothing could be quantized.
@@ -116,11 +118,17 @@ def _check_scales(proto: Any, source: Path) -> None:
     values = {item.name: item for item in proto.graph.initializer}
     scales = {node.input[1] for node in proto.graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")}
     if not scales:
-        raise InputError(str(source), "holds no operator that can be quantized", "Remove the ptq stage, or its `exclude`")
+        raise InputError(
+            str(source), "holds no operator that can be quantized", "Remove the ptq stage, or its `exclude`"
+        )
     for name in sorted(scales):
         scale = numpy_helper.to_array(values[name]) if name in values else np.ones(1)
         if not (np.isfinite(scale).all() and (scale > 0).all()):
-            raise InputError(str(source), f"tensor '{name.removesuffix('_scale')}' has scale {scale.ravel()[0]}", "Check the calibration data")
+            raise InputError(
+                str(source),
+                f"tensor '{name.removesuffix('_scale')}' has scale {scale.ravel()[0]}",
+                "Check the calibration data",
+            )
 
 
 def _order_deterministically_(proto: Any) -> None:

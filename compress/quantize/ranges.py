@@ -29,7 +29,10 @@ def calibrate(
 
     with tempfile.TemporaryDirectory(prefix="compress-") as folder:
         calibrator = create_calibrator(
-            path, list(op_types), augmented_model_path=str(Path(folder) / "augmented.onnx"), calibrate_method=CalibrationMethod.MinMax
+            path,
+            list(op_types),
+            augmented_model_path=str(Path(folder) / "augmented.onnx"),
+            calibrate_method=CalibrationMethod.MinMax,
         )
         calibrator.set_execution_providers(["CPUExecutionProvider"])
         done = 0
@@ -74,7 +77,9 @@ def mask_nodes(path: Path, ranges: "TensorsData") -> list[str]:
         for attribute in node.attribute:
             if attribute.HasField("t") and _is_huge(numpy_helper.to_array(attribute.t)):
                 huge |= set(node.output)
-    return [node.name for node in graph.node if any(_beyond(name, huge, ranges) for name in (*node.input, *node.output))]
+    return [
+        node.name for node in graph.node if any(_beyond(name, huge, ranges) for name in (*node.input, *node.output))
+    ]
 
 
 def _beyond(tensor: str, huge: set[str], ranges: "TensorsData") -> bool:
@@ -91,4 +96,8 @@ def _check_ranges(ranges: "TensorsData") -> None:
     for tensor in ranges.keys():  # noqa: SIM118  TensorsData is not a mapping
         found = range_of(ranges, tensor)
         if found is not None and not np.isfinite(found).all():
-            raise InputError(f"tensor '{tensor}'", f"its range over the calibration split is [{found[0]}, {found[1]}]", "The model overflows on this data; mend the data or the model")
+            raise InputError(
+                f"tensor '{tensor}'",
+                f"its range over the calibration split is [{found[0]}, {found[1]}]",
+                "The model overflows on this data; mend the data or the model",
+            )

@@ -56,10 +56,17 @@ def report(
         "data": data,
         "analysis": found.analysis,
         "verdict": None,
-        "baselines": [row | {"metrics": {name: _plain(value) for name, value in row["metrics"].items()}} for row in found.baselines],
+        "baselines": [
+            row | {"metrics": {name: _plain(value) for name, value in row["metrics"].items()}}
+            for row in found.baselines
+        ],
         "baseline": "onnxruntime-fp32",
         "measurement": found.measurement,
-        "candidates": [_candidate(candidate, stages) for candidate in found.candidates if candidate.form != "float" or candidate is best],
+        "candidates": [
+            _candidate(candidate, stages)
+            for candidate in found.candidates
+            if candidate.form != "float" or candidate is best
+        ],
         "confirmation": found.confirmation,
         "ledger": found.ledger,
         "best_so_far": best.name if best else None,
@@ -69,7 +76,17 @@ def report(
 
 
 def skipped_row(stage: str, changed: str, why: str) -> Row:
-    return {"stage": stage, "changed": changed, "entered": False, "why": why, "gain": None, "risk": None, "seconds": 0.0, "cached": False, "kept": False}
+    return {
+        "stage": stage,
+        "changed": changed,
+        "entered": False,
+        "why": why,
+        "gain": None,
+        "risk": None,
+        "seconds": 0.0,
+        "cached": False,
+        "kept": False,
+    }
 
 
 def entered_row(stage: str, row: Row, best: Candidate | None, winner: Candidate | None) -> Row:
@@ -128,7 +145,12 @@ def _recipe(loaded: LoadedRecipe) -> Row:
 
 def _gates(recipe: Recipe) -> list[Row]:
     limits = ("max_drop", "max_relative_drop", "min", "max")
-    return [{"metric": gate.metric, "limit": limit, "value": getattr(gate, limit)} for gate in recipe.gates for limit in limits if getattr(gate, limit) is not None]
+    return [
+        {"metric": gate.metric, "limit": limit, "value": getattr(gate, limit)}
+        for gate in recipe.gates
+        for limit in limits
+        if getattr(gate, limit) is not None
+    ]
 
 
 def _candidate(candidate: Candidate, stages: Path) -> Row:
@@ -148,7 +170,9 @@ def _next(loaded: LoadedRecipe, found: Found, folder: Path, files: Mapping[str, 
         return [f"compress run {loaded.path}", *commands]
     if found.winner is None:
         missed = {gate.metric for candidate in found.candidates for gate in candidate.gates if gate.outcome != "pass"}
-        index = next((i for i, gate in enumerate(loaded.recipe.gates) if gate.metric in missed and gate.min is not None), None)
+        index = next(
+            (i for i, gate in enumerate(loaded.recipe.gates) if gate.metric in missed and gate.min is not None), None
+        )
         if index is not None:
             commands.append(f"compress run {loaded.path} --set gates[{index}].min=1.0")
     return [*commands, f"compress plan {loaded.path}"]

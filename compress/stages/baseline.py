@@ -44,7 +44,9 @@ def export_float(context: Context) -> FloatModel:
         inputs = context.inputs
         context.listener.update(0, 1, "exporting to ONNX")
         exported = export_onnx(inputs.model, inputs.feeds, folder / "model.onnx", inputs.output_names)
-        parity = check_parity(inputs.model, folder / "model.onnx", inputs.splits["select"], threads=context.recipe.target.threads)
+        parity = check_parity(
+            inputs.model, folder / "model.onnx", inputs.splits["select"], threads=context.recipe.target.threads
+        )
         return {"exporter": exported.exporter, "note": exported.note, "parity": parity}
 
     entry = context.store.obtain("export", export_key(context), make)

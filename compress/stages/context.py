@@ -62,7 +62,12 @@ def runtime_versions() -> dict[str, str]:
 def machine_key(context: Context) -> Key:
     """What a measurement depends on beside the file: the machine, and how the recipe runs it."""
     target = context.recipe.target
-    return {"machine": fingerprint(), "provider": target.provider, "threads": target.threads, "versions": runtime_versions()}
+    return {
+        "machine": fingerprint(),
+        "provider": target.provider,
+        "threads": target.threads,
+        "versions": runtime_versions(),
+    }
 
 
 def relative_progress(listener: Listener, text: str) -> Callable[[int, int], None]:

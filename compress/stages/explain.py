@@ -5,7 +5,17 @@ from typing import Any
 
 from compress.candidate import Candidate
 
-CONVERSIONS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Cast", "Transpose", "ReorderInput", "ReorderOutput"})
+CONVERSIONS = frozenset(
+    {
+        "QuantizeLinear",
+        "DequantizeLinear",
+        "DynamicQuantizeLinear",
+        "Cast",
+        "Transpose",
+        "ReorderInput",
+        "ReorderOutput",
+    }
+)
 
 
 def why_not_faster(candidate: Candidate, float_nodes: list[dict[str, Any]], int8_nodes: list[dict[str, Any]]) -> str:

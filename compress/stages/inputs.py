@@ -59,7 +59,11 @@ def load_model(recipe: Recipe, recipe_path: Path) -> "tuple[torch.nn.Module, str
     torch.manual_seed(recipe.seed)
     model = _call("model.ref", recipe.model.ref, factory, recipe.model.kwargs)
     if not isinstance(model, torch.nn.Module):
-        raise InputError("model.ref", f"'{recipe.model.ref}' returned {type(model).__name__}, not a torch.nn.Module", "Return the module")
+        raise InputError(
+            "model.ref",
+            f"'{recipe.model.ref}' returned {type(model).__name__}, not a torch.nn.Module",
+            "Return the module",
+        )
     if recipe.model.weights is not None:
         _load_weights_(model, recipe_path.absolute().parent / recipe.model.weights)
     model.eval()
@@ -86,7 +90,11 @@ def load_metric(recipe: Recipe, recipe_path: Path, splits: Splits, outputs: Arra
         metric = metrics.user_metric(name, function, recipe.metric.direction, recipe.metric.chance)
         return metric, digest_of({"ref": recipe.metric.ref, "source": _source_of(function)})
     if outputs.ndim != 2:
-        raise InputError("metric", f"top1 wants outputs (n, classes), the model gives {list(outputs.shape)}", "Give a metric of your own")
+        raise InputError(
+            "metric",
+            f"top1 wants outputs (n, classes), the model gives {list(outputs.shape)}",
+            "Give a metric of your own",
+        )
     for name in ("select", "confirm"):
         split = splits[name]
         metrics.check_labels(np.concatenate([labels for _, labels in split.batches(1024)]), outputs.shape[1], name)
@@ -103,7 +111,11 @@ def _call(key: str, ref: str, function: Callable[..., Any], kwargs: dict[str, An
     except (Exception, SystemExit) as error:
         where = _users_line(error)
         first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-        raise InputError(f"{key} {ref}", f"raised {type(error).__name__}: {first[:200]}{where}", "Call it by hand to see the whole traceback, or use -v") from error
+        raise InputError(
+            f"{key} {ref}",
+            f"raised {type(error).__name__}: {first[:200]}{where}",
+            "Call it by hand to see the whole traceback, or use -v",
+        ) from error
 
 
 def _users_line(error: BaseException) -> str:
@@ -122,7 +134,11 @@ def _load_weights_(model: "torch.nn.Module", path: Path) -> None:
     except FileNotFoundError as error:
         raise InputError(str(path), "no such file", "Check model.weights; it is relative to the recipe") from error
     except (SafetensorError, OSError) as error:
-        raise InputError(str(path), f"is not a whole safetensors file ({str(error)[:150]})", "Save it again with safetensors.torch.save_file") from error
+        raise InputError(
+            str(path),
+            f"is not a whole safetensors file ({str(error)[:150]})",
+            "Save it again with safetensors.torch.save_file",
+        ) from error
     own = model.state_dict()
     problems = _weight_problems(own, tensors)
     if problems:
@@ -145,9 +161,15 @@ def _weight_problems(own: dict[str, Any], given: dict[str, Any]) -> list[str]:
 def _check_batch(outputs: dict[str, Array], batch: int) -> None:
     for name, values in outputs.items():
         if not values.ndim or len(values) != batch:
-            raise InputError("model.ref", f"output '{name}' is {list(values.shape)} for a batch of {batch}", "Put the batch on the first axis of every output")
+            raise InputError(
+                "model.ref",
+                f"output '{name}' is {list(values.shape)} for a batch of {batch}",
+                "Put the batch on the first axis of every output",
+            )
         if values.dtype.kind == "f" and not np.isfinite(values).all():
-            raise InputError("model.ref", f"output '{name}' holds NaN or infinity on real samples", "Check weights and preprocessing")
+            raise InputError(
+                "model.ref", f"output '{name}' holds NaN or infinity on real samples", "Check weights and preprocessing"
+            )
 
 
 def _model_digest(model: "torch.nn.Module", factory: Callable[..., Any]) -> str:
@@ -158,7 +180,9 @@ def _model_digest(model: "torch.nn.Module", factory: Callable[..., Any]) -> str:
         body.update(tensor.detach().contiguous().cpu().reshape(-1).view(_bytes_dtype()).numpy().tobytes())
     sources = {type(module).__module__ for module in model.modules()} | {getattr(factory, "__module__", "")}
     files = sorted({_file_of(name) for name in sources if not name.startswith("torch.")} - {None}, key=str)
-    return digest_of({"tensors": body.hexdigest(), "repr": repr(model), "sources": [source_digest(file) for file in files if file]})
+    return digest_of(
+        {"tensors": body.hexdigest(), "repr": repr(model), "sources": [source_digest(file) for file in files if file]}
+    )
 
 
 def _bytes_dtype() -> Any:

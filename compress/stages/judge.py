@@ -22,12 +22,20 @@ def with_speed(trial: Trial, timings: Sequence[Timing], baseline: Trial) -> dict
 
 
 def by_batch(timings: Sequence[Timing]) -> list[dict[str, object]]:
-    return [{"batch": timing.speedup.batch, "speedup": vars(timing.speedup)} | {name: vars(value) for name, value in timing.latency.items()} for timing in timings]
+    return [
+        {"batch": timing.speedup.batch, "speedup": vars(timing.speedup)}
+        | {name: vars(value) for name, value in timing.latency.items()}
+        for timing in timings
+    ]
 
 
-def _judge_one(context: Context, gate: Gate, baseline: Trial, trial: Trial, timings: Sequence[Timing], split: str) -> GateResult:
+def _judge_one(
+    context: Context, gate: Gate, baseline: Trial, trial: Trial, timings: Sequence[Timing], split: str
+) -> GateResult:
     if gate.max_drop is not None or gate.max_relative_drop is not None:
-        return judge_drop(gate, context.inputs.metric, Paired(split=split, baseline=baseline.scores, candidate=trial.scores))
+        return judge_drop(
+            gate, context.inputs.metric, Paired(split=split, baseline=baseline.scores, candidate=trial.scores)
+        )
     if gate.metric in SPEED_METRICS:
         values = [timing.speedup if gate.metric == "speedup" else timing.latency[gate.metric] for timing in timings]
         return judge_value(gate, worst_of(gate, values))

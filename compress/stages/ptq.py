@@ -50,7 +50,9 @@ class Source:
     @cached_property
     def ranges(self) -> "TensorsData":
         calibration = self.context.inputs.splits["calibration"]
-        return calibrate(self.model.path, calibration, self.op_types, relative_progress(self.context.listener, "calibrating"))
+        return calibrate(
+            self.model.path, calibration, self.op_types, relative_progress(self.context.listener, "calibrating")
+        )
 
 
 def run(context: Context, spec: Ptq, model: FloatModel, baseline: Trial) -> list[Candidate]:
@@ -96,9 +98,19 @@ def _try(context: Context, spec: Ptq, source: Source, scheme: Scheme, baseline: 
         path = made.path / "model.onnx"
         audit = _audit(context, source, made)
         trial = evaluate(context, path, made.digest, "select", reference=baseline.outputs)
-        timings = [time_against(context, source.model.path, path, batch, SCREENING) for batch in context.recipe.target.batch_sizes]
+        timings = [
+            time_against(context, source.model.path, path, batch, SCREENING)
+            for batch in context.recipe.target.batch_sizes
+        ]
     except InputError as error:
-        return Candidate(name=name, stage=spec.label, form="int8", parent=spec.from_ or "model", note=str(error), seconds=time.monotonic() - started)
+        return Candidate(
+            name=name,
+            stage=spec.label,
+            form="int8",
+            parent=spec.from_ or "model",
+            note=str(error),
+            seconds=time.monotonic() - started,
+        )
     gates = judge(context, baseline, trial, timings, "select")
     return Candidate(
         name=name, stage=spec.label, form="int8", parent=spec.from_ or "model",
@@ -143,7 +155,9 @@ def _audit(context: Context, source: Source, made: Entry) -> dict[str, Any]:
 def _parity(source: Source, trial: Trial) -> dict[str, Any]:
     """The float file's parity with torch, and how far this file's outputs are from the float file's."""
     agreement = trial.metrics["agreement"].value
-    return source.model.parity | {"note": f"{source.model.parity['note']}; this file agrees with the float file on {agreement:.4f} of select"}
+    return source.model.parity | {
+        "note": f"{source.model.parity['note']}; this file agrees with the float file on {agreement:.4f} of select"
+    }
 
 
 def _note(made: dict[str, Any], audit: dict[str, Any]) -> str:
@@ -151,7 +165,9 @@ def _note(made: dict[str, Any], audit: dict[str, Any]) -> str:
     if made["masks"]:
         parts.append(f"attention-mask nodes left in float: {', '.join(made['masks'])}")
     if audit["saturation"]["saturates"]:
-        parts.append(f"integer sums overflow on this CPU ({audit['saturation']['lost_db']:.1f} dB lost): used only if nothing else passes")
+        parts.append(
+            f"integer sums overflow on this CPU ({audit['saturation']['lost_db']:.1f} dB lost): used only if nothing else passes"
+        )
     return "; ".join(parts)
 
 

@@ -76,7 +76,9 @@ def time_against(context: Context, baseline: Path, path: Path, batch: int, plan:
         "code": code_digest("compress.measure.worker"),
     }
     bench = Bench(provider=context.bench.provider, threads=context.bench.threads, plan=plan)
-    entry = context.store.obtain("timing", key, lambda folder: isolated.compare_files(baseline, path, context.feeds(batch), bench))
+    entry = context.store.obtain(
+        "timing", key, lambda folder: isolated.compare_files(baseline, path, context.feeds(batch), bench)
+    )
     facts = entry.facts
     note = "" if facts["a_a"]["clean"] else "the machine was noisy: the interval was widened by the A/A run"
     return Timing(
@@ -91,7 +93,12 @@ def _cost(facts: dict[str, Any]) -> dict[str, Value]:
     memory = facts["peak_memory_bytes"]
     return {
         "size_bytes": Value(value=facts["size_bytes"], n=1),
-        "peak_memory_bytes": Value(value=memory, n=1 if memory is not None else 0, batch=facts["batch"], note="" if memory is not None else "not measured: the system does not tell"),
+        "peak_memory_bytes": Value(
+            value=memory,
+            n=1 if memory is not None else 0,
+            batch=facts["batch"],
+            note="" if memory is not None else "not measured: the system does not tell",
+        ),
     }
 
 

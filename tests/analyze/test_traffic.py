@@ -70,7 +70,9 @@ def test_a_module_called_twice_counts_twice_but_its_weights_are_compulsory_once(
 
 def test_elementwise_ops_join_their_producer_and_layout_copies_do_not():
     moved = _bytes(
-        lambda m, x: m.layer(x).relu().mul(2).t().contiguous().add(1), torch.rand(8, 8), layer=nn.Linear(8, 8, bias=False)
+        lambda m, x: m.layer(x).relu().mul(2).t().contiguous().add(1),
+        torch.rand(8, 8),
+        layer=nn.Linear(8, 8, bias=False),
     )
     g, u = moved.total["G"], moved.total["U"]
     # Written by the product's group, read and written by the copy, read by the sum.
