@@ -35,13 +35,16 @@ def run(
     from compress.recipe.packaged import find_recipe
 
     loaded = load_recipe(find_recipe(recipe), overrides)
-    signal.signal(signal.SIGTERM, _as_interrupt)
+    before = signal.signal(signal.SIGTERM, _as_interrupt)
     from compress import pipeline, planning
     from compress.report.progress import RunProgress
     from compress.report.terminal import print_report
 
-    with RunProgress(Console(stderr=True), planning.estimates(loaded.recipe, output)) as progress:
-        finished = pipeline.run(loaded, output, progress)
+    try:
+        with RunProgress(Console(stderr=True), planning.estimates(loaded.recipe, output)) as progress:
+            finished = pipeline.run(loaded, output, progress)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     if as_json:
         emit_json(finished.report.model_dump(mode="json", by_alias=True))
     else:
@@ -49,6 +52,6 @@ def run(
     raise typer.Exit(finished.report.exit_code)
 
 
-def _as_interrupt(signum: int, frame: FrameType | None) -> None:
+def _as_interrupt(_signum: int, _frame: FrameType | None) -> None:
     """A polite kill ends like Ctrl-C: with a report of what was found."""
     raise KeyboardInterrupt

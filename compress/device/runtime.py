@@ -1,7 +1,7 @@
 """ONNX Runtime sessions as this tool opens them: threads pinned, provider checked, nothing spinning."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from compress.errors import EnvironmentProblem, InputError
 
@@ -50,11 +50,26 @@ def open_session(
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=wanted)
     except Exception as error:  # the binding raises a dozen unrelated classes for one thing: it does not want the file
-        first_line = str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__
-        raise InputError(str(path), f"ONNX Runtime refuses the file ({first_line})", "Export it again") from error
+        raise InputError(str(path), f"ONNX Runtime refuses the file ({_first_line(error)})", "Export it again") from error
     if session.get_providers()[0] != wanted[0]:
         raise _no_provider(provider, f"was asked for, but the session runs on {session.get_providers()[0]}")
     return session
+
+
+def run_session(session: "InferenceSession", feeds: dict[str, Any], place: str) -> dict[str, Any]:
+    """Outputs by name for one batch of feeds. Raises InputError, naming shapes, when the graph refuses the batch."""
+    try:
+        found = session.run(None, feeds)
+    except Exception as error:  # see open_session
+        shapes = ", ".join(f"{name} {values.dtype}{list(values.shape)}" for name, values in feeds.items())
+        fact = f"ONNX Runtime cannot run it on {shapes} ({_first_line(error)})"
+        raise InputError(place, fact, "Look for sizes that were baked into the graph") from error
+    return dict(zip([item.name for item in session.get_outputs()], found, strict=True))
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__
 
 
 def save_simplified(source: Path, target: Path) -> None:

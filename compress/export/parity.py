@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compress.data import Array, Split
-from compress.device.runtime import open_session
+from compress.device.runtime import open_session, run_session
 from compress.errors import InputError
 from compress.export.onnx import call_arguments, evaluating, name_outputs
 
@@ -48,7 +48,7 @@ def check_parity(model: "torch.nn.Module", path: Path, split: Split, *, threads:
     for batch in PARITY_BATCHES:
         feeds, _ = split.read(np.arange(min(batch, len(split))))
         expected = run_torch(model, feeds)
-        found = dict(zip([item.name for item in session.get_outputs()], session.run(None, feeds), strict=True))
+        found = run_session(session, feeds, str(path))
         worst = max(worst, max(_difference(name, expected[name], found.get(name), path) for name in expected))
         first = next(iter(expected))
         agree += int((_winner(expected[first]) == _winner(found[first])).sum())

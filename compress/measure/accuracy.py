@@ -8,7 +8,7 @@ import numpy as np
 
 from compress.candidate import Value
 from compress.data import Array, Split
-from compress.device.runtime import open_session
+from compress.device.runtime import open_session, run_session
 from compress.errors import InputError
 from compress.measure import stats
 from compress.metrics import Metric, Outputs
@@ -39,9 +39,8 @@ def evaluate_file(
 ) -> Evaluation:
     """Scores of `path` on every sample of `split`, at the batch size it will serve. Raises InputError on non-finite outputs."""
     session = open_session(path, provider=runner.provider, threads=runner.threads)
-    names = [item.name for item in session.get_outputs()]
     return evaluate(
-        lambda inputs: dict(zip(names, session.run(None, inputs), strict=True)), split, metric, runner.batch, on_batch
+        lambda inputs: run_session(session, inputs, str(path)), split, metric, runner.batch, on_batch
     )
 
 
