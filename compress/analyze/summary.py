@@ -1,0 +1,123 @@
+"""The op table as the JSON document `compress.analysis/1`. Pure Python."""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from compress.analyze.schema import ANALYSIS
+from compress.analyze.table import LEVELS, Op, OpTable, TensorInfo
+from compress.analyze.traffic import Tally, Traffic, traffic
+
+Measured = Sequence[Mapping[str, Any]]
+
+
+def analysis_dict(table: OpTable, *, measured: Measured | None = None, top: int = 10) -> dict[str, Any]:
+    """Everything counted, in a fixed order, with units in the names; see `schema.analysis_schema`.
+
+    measured: rows {"module"?, "op"?, "name"?, "time_ms"} in the order they ran; each goes to the first op without a
+    time that matches what the row names (`name` is matched like `module`). The rest is summed in `unattributed_ms`.
+    """
+    moved = traffic(table)
+    times, unattributed = _times(table.ops, measured or ())
+    rows = [_op_row(op, moved, index, times.get(index)) for index, op in enumerate(table.ops)]
+    return {
+        "schema": ANALYSIS,
+        "source": table.source,
+        "model": _model(table),
+        "ops": rows,
+        "levels": {level: _level(moved.total[level]) for level in LEVELS},
+        "kinds": _by_kind(table, moved),
+        "top": {"macs": _top(rows, "macs", top), "bytes": _top_bytes(moved, top)},
+        "unknown_ops": [{"op": op, "calls": calls} for op, calls in table.unknown_ops],
+        "coverage": table.coverage,
+        "notes": list(table.notes),
+        "error": table.error or None,
+        "unattributed_ms": unattributed if measured is not None else None,
+        "device": None,
+        "classes": {},
+        "verdict": None,
+        "stages": [],
+    }
+
+
+def _model(table: OpTable) -> dict[str, Any]:
+    return {
+        "params": table.params,
+        "bytes": table.weight_bytes,
+        "macs": table.macs,
+        "flops": table.flops,
+        "elementwise_flops": table.elementwise_flops,
+        "causal_flops": table.flops - sum(op.flops // 2 for op in table.ops if op.causal),
+        "inputs": [_tensor(t) for t in table.inputs],
+        "outputs": [_tensor(t) for t in table.outputs],
+    }
+
+
+def _op_row(op: Op, moved: Traffic, index: int, time_ms: float | None) -> dict[str, Any]:
+    fused = moved.bytes_of("G", index)
+    return {
+        "id": op.id,
+        "op": op.op,
+        "module": op.module,
+        "kind": op.kind,
+        "causal": op.causal,
+        "inputs": [_tensor(t) for t in op.inputs],
+        "outputs": [_tensor(t) for t in op.outputs],
+        "macs": op.macs,
+        "flops": op.flops,
+        "elementwise_flops": op.elementwise_flops,
+        "levels": {level: _level(moved.per_op[level][index]) for level in LEVELS},
+        "intensity_flop_per_byte": op.flops / fused if fused else None,
+        "time_ms": time_ms,
+    }
+
+
+def _tensor(tensor: TensorInfo) -> dict[str, Any]:
+    return {
+        "name": tensor.name,
+        "shape": list(tensor.shape),
+        "dtype": tensor.dtype,
+        "role": tensor.role,
+        "bytes": tensor.nbytes,
+    }
+
+
+def _level(tally: Tally) -> dict[str, int]:
+    return {**{f"{tag}_bytes": nbytes for tag, nbytes in tally.items()}, "total_bytes": sum(tally.values())}
+
+
+def _by_kind(table: OpTable, moved: Traffic) -> dict[str, dict[str, int]]:
+    calls, macs, fused = Counter[str](), Counter[str](), Counter[str]()
+    for index, op in enumerate(table.ops):
+        calls[op.kind] += 1
+        macs[op.kind] += op.macs
+        fused[op.kind] += moved.bytes_of("G", index)
+    return {kind: {"calls": calls[kind], "macs": macs[kind], "g_bytes": fused[kind]} for kind in sorted(calls)}
+
+
+def _top(rows: list[dict[str, Any]], key: str, count: int) -> list[int]:
+    heavy = [row for row in rows if row[key] > 0]
+    return [row["id"] for row in sorted(heavy, key=lambda row: (-row[key], row["id"]))[:count]]
+
+
+def _top_bytes(moved: Traffic, count: int) -> list[int]:
+    sizes = [(-moved.bytes_of("G", index), index) for index in range(len(moved.per_op["G"]))]
+    return [index for nbytes, index in sorted(sizes)[:count] if nbytes < 0]
+
+
+def _times(ops: Sequence[Op], measured: Measured) -> tuple[dict[int, float], float]:
+    waiting: dict[tuple[str | None, str | None], deque[int]] = defaultdict(deque)
+    for index, op in enumerate(ops):
+        for key in ((op.module, op.op), (op.module, None), (None, op.op)):
+            waiting[key].append(index)
+    times: dict[int, float] = {}
+    unattributed = 0.0
+    for row in measured:
+        queue = waiting[row.get("module", row.get("name")), row.get("op")]
+        while queue and queue[0] in times:
+            queue.popleft()
+        if queue:
+            times[queue.popleft()] = float(row["time_ms"])
+        else:
+            unattributed += float(row["time_ms"])
+    return times, unattributed
