@@ -36,11 +36,18 @@ def module_names(model: nn.Module, enter: Callable[[str], None], leave: Callable
     """Call `enter(name)` and `leave()` around every module's forward; the hooks are gone afterwards."""
     with ExitStack() as stack:
         for name, module in model.named_modules():
-            before = module.register_forward_pre_hook(_entering(name.replace("_orig_mod.", ""), enter))
+            if isinstance(module, torch.jit.ScriptModule):
+                continue  # It takes no hooks; its ops carry the name of the module around it.
+            before = module.register_forward_pre_hook(_entering(plain_name(name), enter))
             after = module.register_forward_hook(lambda *_: leave(), always_call=True)
             stack.callback(before.remove)
             stack.callback(after.remove)
         yield
+
+
+def plain_name(name: str) -> str:
+    """A module's or tensor's name without the wrapper that `torch.compile` puts in between."""
+    return ".".join(part for part in name.split(".") if part != "_orig_mod")
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

@@ -8,12 +8,10 @@ from compress.analyze import cost, kinds
 from compress.analyze.table import Call, Kind, Op, TensorInfo
 
 
-def build_op(
-    *, id: int, module: str, call: Call, mutates: bool, formulas: Mapping[str, cost.Formula]
-) -> tuple[Op, bool]:
+def build_op(*, id: int, module: str, call: Call, formulas: Mapping[str, cost.Formula]) -> tuple[Op, bool]:
     """The row, and whether the op is known. An op that returns memory it was given, unchanged, is a view."""
     known = True
-    if not mutates and _is_view(call) and call.op not in cost.FORMULAS and call.op not in formulas:
+    if not call.mutates and _is_view(call) and call.op not in cost.FORMULAS and call.op not in formulas:
         kind: Kind = "view"
         work = 0
     else:
@@ -22,7 +20,7 @@ def build_op(
         kind, work = found or ("other", 0)
     # A shape op that shares nothing with its input has copied it, unless it had no input at all.
     kind = "move" if kind == "view" and not _is_view(call) and call.inputs else kind
-    return _row(id, module, call, kind, work, mutates), known
+    return _row(id, module, call, kind, work), known
 
 
 def _classified(call: Call, formulas: Mapping[str, cost.Formula]) -> tuple[Kind, int] | None:
@@ -32,9 +30,9 @@ def _classified(call: Call, formulas: Mapping[str, cost.Formula]) -> tuple[Kind,
         return None  # An argument layout the formula has not met: listed as unknown rather than guessed.
 
 
-def _row(id: int, module: str, call: Call, kind: Kind, work: int, mutates: bool) -> Op:
+def _row(id: int, module: str, call: Call, kind: Kind, work: int) -> Op:
     scores = cost.score_elements(call) if kind == "attention" else 0
-    reads, writes = _moved(call, kind, mutates)
+    reads, writes = _moved(call, kind)
     return Op(
         id=id,
         op=call.op,
@@ -58,17 +56,17 @@ def _is_view(call: Call) -> bool:
     return bool(held) and all(t.storage in held for t in call.outputs)
 
 
-def _moved(call: Call, kind: Kind, mutates: bool) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
+def _moved(call: Call, kind: Kind) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
     """What the op reads and writes."""
     name = kinds.base_name(call.op)
     if kind == "view":
         return (), ()
     if kind == "gather":
         return _gathered(call, name), call.outputs[:1] if name.endswith("embedding_bag") else call.outputs
-    if mutates and name in kinds.SCATTER and len(call.inputs) > 1:
+    if call.mutates and name in kinds.SCATTER and len(call.inputs) > 1:
         source = max(call.inputs[1:], key=lambda t: (t.nbytes, t.itemsize))
         return call.inputs[1:], tuple(replace(t, nbytes=min(t.nbytes, source.nbytes)) for t in call.outputs)
-    if mutates and name in ("copy", "fill", "zero", "normal", "uniform"):
+    if call.mutates and name in ("copy", "fill", "zero", "normal", "uniform"):
         return call.inputs[1:], call.outputs
     return call.inputs, call.outputs
 

@@ -6,6 +6,9 @@ from dataclasses import replace
 from compress.analyze import kinds
 from compress.analyze.table import HEAVY, Op, TensorInfo
 
+# What comes out of these is a shape, not the tensor.
+_SIZES = ("shape", "size", "_shape_as_tensor")
+
 
 def cache_storages(ops: Sequence[Op], candidates: Iterable[int]) -> set[int]:
     """Storages of caches among `candidates` (inputs and buffers), with the copies they pass through."""
@@ -34,10 +37,16 @@ def as_cache(tensor: TensorInfo, caches: set[int]) -> TensorInfo:
 
 
 def _follow(op: Op, sources: dict[int, set[int]], appended: set[int]) -> None:
-    carried = set().union(*(sources.get(t.storage, set()) for t in op.inputs))
+    name = kinds.base_name(op.op).lower()
+    if name in _SIZES:
+        return
+    # An append joins its inputs, unless it writes in place: then the old content was there and what comes is new.
+    in_place = bool(op.writes) and bool(op.inputs) and op.writes[0].storage == op.inputs[0].storage
+    given = op.inputs if name in kinds.APPEND and not in_place else op.inputs[:1]
+    carried = set().union(*(sources.get(t.storage, set()) for t in given))
     if not carried:
         return
-    grows = kinds.base_name(op.op).lower() in kinds.APPEND or any(t.storage in appended for t in op.inputs)
+    grows = name in kinds.APPEND or any(t.storage in appended for t in given)
     for tensor in op.outputs:
         sources.setdefault(tensor.storage, set()).update(carried)
         if grows:

@@ -38,6 +38,10 @@ def _conv(call: Call) -> int:
     return macs.convolution(call.outputs[0].shape, call.args[1].shape)
 
 
+def _packed_conv(call: Call) -> int:
+    return macs.convolution(call.outputs[0].shape, call.inputs[1].shape)
+
+
 def _conv_transpose(call: Call) -> int:
     return macs.transposed_convolution(call.args[0].shape, call.args[1].shape)
 
@@ -116,10 +120,12 @@ CONTRACTIONS: dict[str, Formula] = {
     "quantized::linear_dynamic": _product(0),
     "quantized::linear_relu_dynamic": _product(0),
     "quantized::linear_dynamic_fp16": _product(0),
-    "quantized::conv1d": _conv,
-    "quantized::conv2d": _conv,
-    "quantized::conv2d_relu": _conv,
-    "quantized::conv3d": _conv,
+    "quantized::conv1d": _packed_conv,
+    "quantized::conv2d": _packed_conv,
+    "quantized::conv2d_relu": _packed_conv,
+    "quantized::conv3d": _packed_conv,
+    "quantized::conv1d_relu": _packed_conv,
+    "quantized::conv3d_relu": _packed_conv,
 }
 ATTENTIONS: dict[str, Formula] = {
     "aten::scaled_dot_product_attention": _attention,
@@ -161,7 +167,9 @@ def classify(call: Call, formulas: Mapping[str, Formula]) -> tuple[Kind, int] | 
     if call.op == "aten::batch_norm" and call.argument(5, "training", False):
         return "reduction", 0
     kind = kinds.kind_by_name(call.op)
-    return None if kind is None else (kind, 0)  # type: ignore[return-value]
+    if kind is None:
+        return ("elementwise", 0) if call.pointwise else None
+    return kind, 0
 
 
 def elementwise_flops(kind: Kind, call: Call) -> int:

@@ -1,5 +1,7 @@
 """Which kind each op name is: literal tables. Names are `aten::` ones without overload and trailing underscore."""
 
+from compress.analyze.table import Kind
+
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -22,7 +24,7 @@ ELEMENTWISE = _names(
     scalar_tensor bernoulli normal uniform tril_indices triu_indices randperm one_hot upsample_nearest1d
     upsample_nearest2d upsample_nearest3d upsample_bilinear2d upsample_bicubic2d upsample_linear1d
     upsample_trilinear3d _upsample_nearest_exact2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa tril triu
-    isin bucketize searchsorted conj_physical real imag complex view_as_complex view_as_real
+    add_relu mul_relu isin bucketize searchsorted conj_physical real imag complex view_as_complex view_as_real
     """
 )
 REDUCTION = _names(
@@ -84,13 +86,13 @@ APPEND = SCATTER | _names(
 )
 
 
-def kind_by_name(op: str) -> str | None:
+def kind_by_name(op: str) -> Kind | None:
     """The kind of an op such as `aten::add_`, or None where no table knows it."""
-    namespace, _, name = op.partition("::")
+    namespace = op.partition("::")[0]
     if namespace not in ("aten", "prims", "quantized"):
         return None
     name = base_name(op)
-    tables = (
+    tables: tuple[tuple[Kind, frozenset[str]], ...] = (
         ("elementwise", ELEMENTWISE),
         ("reduction", REDUCTION),
         ("move", MOVE),

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import inliner, shape_inference
+from onnx import inliner
 
+from compress.analyze.onnx_shadow import infer_shapes
 from compress.errors import InputError
 
 Shapes = Mapping[str, int | Sequence[int]]
@@ -43,8 +44,7 @@ def with_shapes(model: onnx.ModelProto, shapes: Shapes | None) -> tuple[onnx.Mod
     del model.graph.value_info[:]
     for output in model.graph.output:
         output.type.tensor_type.ClearField("shape")
-    inferred = shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
-    return _with_contrib_shapes(inferred), notes
+    return infer_shapes(model), notes
 
 
 def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
@@ -126,26 +126,3 @@ def _bind(model: onnx.ModelProto, shapes: dict[str, int | Sequence[int]]) -> lis
                 notes.append(f"{value.name}[{axis}] ({dim.dim_param or 'unnamed'}) is open; counted as 1")
             dim.dim_value = size if isinstance(size, int) else 1
     return notes
-
-
-def _with_contrib_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """onnx knows no shapes of onnxruntime's own operators; onnxruntime does."""
-    known = {
-        value.name
-        for value in (*model.graph.value_info, *model.graph.output)
-        if value.type.tensor_type.HasField("shape")
-    }
-    if all(name in known for node in model.graph.node for name in node.output[:1] if node.op_type not in _NO_SHAPE):
-        return model
-    if all(not node.domain for node in model.graph.node):
-        return model
-    from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference
-
-    try:
-        inferred = SymbolicShapeInference.infer_shapes(model, auto_merge=True, guess_output_rank=False)
-    except Exception:  # It asserts on what it does not know; those nodes are then listed as unknown.
-        return model
-    return inferred if inferred is not None else model
-
-
-_NO_SHAPE = ("Constant",)

@@ -52,10 +52,10 @@ class _Walk:
         """Every node of a graph; names from an outer graph stay visible."""
         for tensor in graph.initializer:
             self._weight(tensor, tensor.name)
-        for value in (*graph.input, *graph.value_info, *graph.output):
-            if value.name not in self.values and value.type.HasField("tensor_type"):
-                role: Role = "act" if value in graph.value_info else "io"
-                self._value(value, role)
+        for value in (*graph.input, *graph.output):
+            self._value(value, "io")
+        for value in graph.value_info:
+            self._value(value, "act")
         for node in graph.node:
             self._node(node)
 
@@ -93,7 +93,7 @@ class _Walk:
     def _row(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> None:
         domain = node.domain if node.domain not in ("", "ai.onnx") else "onnx"
         inputs = [self.values.get(name) for name in node.input]
-        known = all(name in self.values for name in node.output if name)
+        known = bool(node.output) and node.output[0] in self.values
         found = self._classified(node, inputs, attributes) if known else None
         kind, macs = found or ("other", 0)
         held = tuple(t for t in inputs if t is not None)
@@ -126,7 +126,7 @@ class _Walk:
         self, node: onnx.NodeProto, inputs: Sequence[TensorInfo | None], attributes: dict[str, Any]
     ) -> tuple[Kind, int] | None:
         shapes = [t.shape if t is not None else () for t in inputs]
-        outputs = [self.values[name].shape for name in node.output if name]
+        outputs = [self.values[name].shape for name in node.output if name in self.values]
         try:
             seen = onnx_ops.Node(
                 domain=node.domain, op=node.op_type, inputs=shapes, outputs=outputs, attributes=attributes
@@ -183,6 +183,8 @@ class _Walk:
 
     def _value(self, value: onnx.ValueInfoProto, role: Role) -> None:
         kind = value.type.tensor_type
+        if value.name in self.values or not value.type.HasField("tensor_type"):
+            return
         if not kind.HasField("shape") or any(not dim.HasField("dim_value") for dim in kind.shape.dim):
             return
         self._add(value.name, tuple(dim.dim_value for dim in kind.shape.dim), kind.elem_type, role)

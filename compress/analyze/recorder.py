@@ -113,10 +113,17 @@ class Recorder(TorchDispatchMode):
     def _record(self, func: Any, described: Any, seen: tuple[TensorInfo, ...], made: tuple[TensorInfo, ...]) -> None:
         schema = getattr(func, "_schema", None)
         op = schema.name if schema is not None else f"higher_order::{func}"
-        call = Call(op=op, args=tuple(described[0]), kwargs=described[1], inputs=seen, outputs=made)
-        mutates = schema is not None and schema.is_mutable
+        call = Call(
+            op=op,
+            args=tuple(described[0]),
+            kwargs=described[1],
+            inputs=seen,
+            outputs=made,
+            mutates=schema is not None and schema.is_mutable,
+            pointwise=torch.Tag.pointwise in getattr(func, "tags", ()),
+        )
         module = self.stack[-1] if self.stack else ""
-        row, known = build_op(id=len(self.rows), module=module, call=call, mutates=mutates, formulas=self.formulas)
+        row, known = build_op(id=len(self.rows), module=module, call=call, formulas=self.formulas)
         if not known:
             self.unknown[op] += 1
             self.unknown_rows.add(row.id)

@@ -40,13 +40,18 @@ class TensorInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """What a formula sees: the op's arguments with every tensor replaced by its `TensorInfo`."""
+    """What a formula sees: the op's arguments with every tensor replaced by its `TensorInfo`.
+
+    mutates: it writes into an argument; pointwise: the framework says it works element by element.
+    """
 
     op: str
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     inputs: tuple[TensorInfo, ...] = ()
     outputs: tuple[TensorInfo, ...] = ()
+    mutates: bool = False
+    pointwise: bool = False
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
         """The argument at `position`, or given as `name`, or the default."""

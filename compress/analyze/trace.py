@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
 from torch.utils import _pytree as pytree
 
-from compress.analyze.borrow import borrowed, module_names, unwrapped
+from compress.analyze.borrow import borrowed, module_names, plain_name, unwrapped
 from compress.analyze.caches import as_cache, cache_storages, with_caches
 from compress.analyze.cost import Formula
 from compress.analyze.recorder import Recorder, Storages, tensors_in
@@ -136,21 +136,29 @@ class _Run:
             storages.add(tensor, "io", name)
             inputs.append(storages.describe(tensor, "io"))
         with module_names(self.model, recorder.enter, recorder.leave), recorder:
-            result = functional_call(self.model, state, args, kwargs, tie_weights=False)
+            if stand_in is torch.clone and _is_scripted(self.model):
+                result = self.model(*args, **kwargs)
+            else:
+                result = functional_call(self.model, state, args, kwargs, tie_weights=False)
         outputs.extend(storages.describe(tensor, "io") for _, tensor in tensors_in(result))
 
     def _state(self, storages: Storages, stand_in: StandIn) -> dict[str, torch.Tensor]:
-        """A stand-in for every parameter and buffer; for real runs buffers are copies and parameters themselves."""
+        """A stand-in for every parameter and buffer; in real runs parameters are used, buffers copied."""
         made: dict[Any, torch.Tensor] = {}
         state = {}
         for name, tensor in _named_state(self.model):
             key = _identity(tensor)
             if key not in made:
-                keep = stand_in is torch.clone and isinstance(tensor, nn.Parameter)
+                keep = stand_in is torch.clone and (isinstance(tensor, nn.Parameter) or _is_scripted(self.model))
                 made[key] = tensor if keep else stand_in(tensor)
-                storages.add(tensor, "weight", name, made[key])
+                storages.add(tensor, "weight", plain_name(name), made[key])
             state[name] = made[key]
         return state
+
+
+def _is_scripted(model: nn.Module) -> bool:
+    """Whether tensors cannot be swapped, because compiled TorchScript holds them."""
+    return any(isinstance(module, torch.jit.ScriptModule) for module in model.modules())
 
 
 def _named_state(model: nn.Module) -> list[tuple[str, torch.Tensor]]:
@@ -169,7 +177,7 @@ def _assemble(
     model: nn.Module, recorder: Recorder, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], error: str
 ) -> OpTable:
     rows = recorder.rows
-    buffers = {name.replace("_orig_mod.", "") for name, _ in model.named_buffers(remove_duplicate=False)}
+    buffers = {plain_name(name) for name, _ in model.named_buffers(remove_duplicate=False)}
     held = {t.storage for op in rows for t in op.inputs if t.role == "weight" and t.name in buffers}
     caches = cache_storages(rows, held | {t.storage for t in inputs})
     given_out = {t.storage for t in outputs}

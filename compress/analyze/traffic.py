@@ -121,7 +121,8 @@ def _compulsory(table: OpTable, outside: set[int]) -> list[Tally]:
         if tensor.storage in last and tensor.storage not in outside:
             index = last[tensor.storage]
             # A cache returned one step longer need only have its new part written.
-            old = sum(t.nbytes for t in table.ops[index].reads if t.role == "kv" and t.storage in outside)
+            kept = (t.nbytes for t in table.ops[index].reads if t.role == "kv" and t.storage in outside)
+            old = max(kept, default=0)
             rows[index][tensor.role] += max(0, writes.take(tensor) - old)
     return [_tally(row) for row in rows]
 

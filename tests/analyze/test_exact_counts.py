@@ -7,7 +7,8 @@ from nets import mobilenet_v2, resnet18
 from nets_text import Block
 from torch import nn
 
-from compress.analyze.trace import count, trace
+from compress.analyze import count
+from compress.analyze.trace import trace
 
 
 class Explicit(Block):

@@ -6,9 +6,11 @@ import warnings
 import nets_text
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 from onnx import TensorProto, helper
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_dynamic, quantize_static
 from torch import nn
 
 from compress.analyze.onnx_table import table_from_onnx
@@ -167,7 +169,7 @@ NODES = {
         _single(
             "Attention",
             [("x", (2, 10, 64), FLOAT)],
-            (2, 10, 64),
+            None,
             [_weight("w", (64, 192)), _weight("b", (192,))],
             domain="com.microsoft",
             num_heads=4,
@@ -178,7 +180,7 @@ NODES = {
         _single(
             "MatMulNBits",
             [("x", (3, 64), FLOAT)],
-            (3, 32),
+            None,
             [_weight("w", (32, 2, 16), np.uint8), _weight("s", (64,))],
             domain="com.microsoft",
             K=64,
@@ -302,3 +304,55 @@ def test_external_data_that_may_not_be_opened_is_refused(tmp_path, location, fac
     os.link(tmp_path / "w.bin", home / "second.bin")
     with pytest.raises(InputError, match=fact):
         table_from_onnx(_with_external(home / "m.onnx", location))
+
+
+class _Samples(CalibrationDataReader):
+    def __init__(self, x):
+        self.rows = iter([{"x": x.numpy()}])
+
+    def get_next(self):
+        return next(self.rows, None)
+
+
+def _quantized(name, path):
+    make, x = SAMPLES[name]
+    _export(make(), x, path / "float.onnx", dynamic_axes={"x": {0: "batch"}})
+    for form in QuantFormat:
+        quantize_static(path / "float.onnx", path / f"{form}.onnx", _Samples(x), quant_format=form)
+        yield path / f"{form}.onnx"
+    quantize_dynamic(path / "float.onnx", path / "dynamic.onnx")
+    yield path / "dynamic.onnx"
+
+
+def _optimised(path):
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(path.with_suffix(".optimised.onnx"))
+    options.log_severity_level = 3
+    onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return path.with_suffix(".optimised.onnx")
+
+
+@pytest.mark.parametrize("name", ["convolutions", "attention"])
+def test_a_quantized_and_optimised_graph_counts_as_the_float_one_does(name, tmp_path):
+    # Optimised graphs are made of onnxruntime's own operators, with channels last where it likes that better.
+    files = [file for path in _quantized(name, tmp_path) for file in (path, _optimised(path))]
+    plain = table_from_onnx(tmp_path / "float.onnx", {"batch": 2})
+    for file in files:
+        table = table_from_onnx(file, {"batch": 2})
+        assert (table.macs, table.unknown_ops, table.coverage) == (plain.macs, (), 1.0)
+        moved = traffic(table)
+        assert moved.bytes_of("C") <= moved.bytes_of("G") <= moved.bytes_of("U")
+        assert moved.total["C"]["kv"] == 0
+        assert table.weight_bytes < plain.weight_bytes
+
+
+def test_a_cache_that_grows_in_a_graph_is_kv():
+    nodes = [
+        helper.make_node("Concat", ["past", "new"], ["now"], axis=2),
+        helper.make_node("MatMul", ["q", "now"], ["y"]),
+    ]
+    inputs = [_value("past", (1, 2, 8, 4)), _value("new", (1, 2, 1, 4)), _value("q", (1, 2, 1, 9))]
+    table = table_from_onnx(_model(nodes, inputs, [_value("y", None), _value("now", None)]))
+    assert {t.name: t.role for t in table.inputs} == {"past": "kv", "new": "kv", "q": "io"}
+    # All of the old cache is read, the new part is read and written once.
+    assert traffic(table).total["C"]["kv"] == 2 * 4 * 4 * (8 + 1 + 1)
