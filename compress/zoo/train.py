@@ -67,7 +67,7 @@ ENTRIES = {
     "fashion_mobile": Entry(
         factory=nets.fashion_mobile,
         data=sources.fashion_mnist,
-        plan=Plan(epochs=20, batch=128, peak_rate=1e-2, shift_pixels=1, mirror=True),
+        plan=Plan(epochs=14, batch=128, peak_rate=1e-2, shift_pixels=1, mirror=True),
     ),
     "digits_cnn": Entry(
         factory=nets.digits_cnn,
@@ -182,10 +182,17 @@ def _appear(path: Path, write: Callable[[Path], object]) -> None:
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m compress.zoo.train", description="Train a net of the zoo.")
     parser.add_argument("name", choices=list(ENTRIES))
-    parser.add_argument("--epochs", type=int, default=None, help="default: the plan of the net")
+    parser.add_argument("--epochs", type=_positive, help="default: the plan of the net")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=2, help="part of what makes the weights what they are")
+    parser.add_argument("--threads", type=_positive, default=2, help="part of what makes the weights what they are")
     return parser.parse_args(arguments)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not a positive number")
+    return number
 
 
 if __name__ == "__main__":
