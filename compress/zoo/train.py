@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -166,7 +166,7 @@ def ship(net: nn.Module, record: dict[str, object], *, folder: Path, name: str) 
     """Write NAME.safetensors and NAME.json into the folder; each appears whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     state = {key: value.contiguous() for key, value in net.state_dict().items()}
-    _appear(folder / f"{name}.safetensors", lambda part: save_file(state, part))
+    _appear(folder / f"{name}.safetensors", lambda part: part.write_bytes(save(state)))
     _appear(folder / f"{name}.json", lambda part: part.write_text(json.dumps(record, indent=2) + "\n"))
 
 
