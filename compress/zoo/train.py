@@ -67,7 +67,7 @@ ENTRIES = {
     "fashion_mobile": Entry(
         factory=nets.fashion_mobile,
         data=sources.fashion_mnist,
-        plan=Plan(epochs=14, batch=128, peak_rate=1e-2, shift_pixels=1, mirror=True),
+        plan=Plan(epochs=12, batch=128, peak_rate=1e-2, shift_pixels=1, mirror=True),
     ),
     "digits_cnn": Entry(
         factory=nets.digits_cnn,
