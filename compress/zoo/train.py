@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -67,7 +67,7 @@ ENTRIES = {
     "fashion_mobile": Entry(
         factory=nets.fashion_mobile,
         data=sources.fashion_mnist,
-        plan=Plan(epochs=20, batch=128, peak_rate=1e-2, shift_pixels=1, mirror=True),
+        plan=Plan(epochs=12, batch=128, peak_rate=1e-2, shift_pixels=1, mirror=True),
     ),
     "digits_cnn": Entry(
         factory=nets.digits_cnn,
@@ -166,7 +166,7 @@ def ship(net: nn.Module, record: dict[str, object], *, folder: Path, name: str) 
     """Write NAME.safetensors and NAME.json into the folder; each appears whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     state = {key: value.contiguous() for key, value in net.state_dict().items()}
-    _appear(folder / f"{name}.safetensors", lambda part: save_file(state, part))
+    _appear(folder / f"{name}.safetensors", lambda part: part.write_bytes(save(state)))
     _appear(folder / f"{name}.json", lambda part: part.write_text(json.dumps(record, indent=2) + "\n"))
 
 
@@ -182,10 +182,17 @@ def _appear(path: Path, write: Callable[[Path], object]) -> None:
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m compress.zoo.train", description="Train a net of the zoo.")
     parser.add_argument("name", choices=list(ENTRIES))
-    parser.add_argument("--epochs", type=int, default=None, help="default: the plan of the net")
+    parser.add_argument("--epochs", type=_positive, help="default: the plan of the net")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=2, help="part of what makes the weights what they are")
+    parser.add_argument("--threads", type=_positive, default=2, help="part of what makes the weights what they are")
     return parser.parse_args(arguments)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not a positive number")
+    return number
 
 
 if __name__ == "__main__":

@@ -141,12 +141,12 @@ def test_a_damaged_debian_file_is_refused_by_name(tmp_path):
 @pytest.mark.parametrize(
     "content",
     [
-        gzip.compress(b"", mtime=0),
-        gzip.compress(b"\0\0\x08", mtime=0),
-        gzip.compress(b"\0\0\x08\x01", mtime=0),
-        idx(np.zeros(4, np.uint8), kind=13),
-        idx(np.zeros(4, np.uint8))[:-9],
-        gzip.compress(gzip.decompress(idx(np.zeros(4, np.uint8)))[:-1], mtime=0),
+        pytest.param(gzip.compress(b""), id="empty"),
+        pytest.param(gzip.compress(b"\0\0\x08"), id="no dimensions"),
+        pytest.param(gzip.compress(b"\0\0\x08\x01"), id="no sizes"),
+        pytest.param(idx(np.zeros(4, np.uint8), kind=13), id="floats"),
+        pytest.param(idx(np.zeros(4, np.uint8))[:-9], id="archive cut short"),
+        pytest.param(gzip.compress(gzip.decompress(idx(np.zeros(4, np.uint8)))[:-1]), id="one byte short"),
     ],
 )
 def test_a_file_that_is_no_idx_file_of_bytes_is_refused(tmp_path, content):

@@ -93,3 +93,11 @@ def test_a_failed_write_keeps_the_old_weights(tmp_path):
         train.ship(zoo.digits_cnn(), {"seed": object()}, folder=tmp_path, name="net")
     assert (tmp_path / "net.json").read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["net.json", "net.safetensors"]
+
+
+@pytest.mark.parametrize("switch", [["--epochs", "0"], ["--threads", "-1"], ["--epochs", "many"]])
+def test_a_count_that_is_not_positive_is_refused_before_any_work(switch, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        train.main(["digits_cnn", *switch])
+    assert stopped.value.code == 2
+    assert switch[0] in capsys.readouterr().err
