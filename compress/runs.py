@@ -1,4 +1,4 @@
-"""The folder of a run: runs/<name>/<time>/ with the recipe, the environment, what happened, and links into the store."""
+"""The folder of a run: runs/<name>/<time>/ with the recipe, the environment, what happened, links into the store."""
 
 import json
 import os

@@ -1,7 +1,7 @@
 """The store: one folder per finished step, named by the digest of everything the step depends on.
 
-A folder is complete when `done.json` exists; it is written last, by rename, and lists the sha256 of every file. A folder
-without it is an interrupted step: its `work/` is kept for the step to resume from, the rest is made again.
+A folder is complete when `done.json` exists; it is written last, by rename, and lists the sha256 of every file. A
+folder without it is an interrupted step: its `work/` is kept for the step to resume from, the rest is made again.
 """
 
 import json

@@ -1,9 +1,7 @@
 """`compress plan`: the ladder as a tree, before anything runs."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from compress.cli.check import AsJson, Overrides
 from compress.cli.output import emit_json

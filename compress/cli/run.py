@@ -49,6 +49,6 @@ def run(
     raise typer.Exit(finished.report.exit_code)
 
 
-def _as_interrupt(signum: int, frame: FrameType | None) -> None:
+def _as_interrupt(_signum: int, _frame: FrameType | None) -> None:
     """A polite kill ends like Ctrl-C: with a report of what was found."""
     raise KeyboardInterrupt

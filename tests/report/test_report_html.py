@@ -1,5 +1,6 @@
 """The page: whole, safe, self-contained, the same twice, and never half written."""
 
+import itertools
 import json
 import os
 import re
@@ -99,7 +100,7 @@ def test_headings_descend_one_level_at_a_time(pages: dict[str, str]) -> None:
         levels = [int(tag[1]) for tag, _ in Page(page).tags if re.fullmatch(r"h[1-6]", tag)]
         assert levels[0] == 1
         assert levels.count(1) == 1
-        assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
+        assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
 
 
 def test_the_skip_link_and_the_labels_lead_somewhere(pages: dict[str, str]) -> None:
