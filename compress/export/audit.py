@@ -7,7 +7,8 @@ from typing import Any
 INTEGER_OPS = frozenset({
     "QLinearConv", "QLinearMatMul", "QGemm", "MatMulInteger", "ConvInteger", "MatMulIntegerToFloat",
     "DynamicQuantizeMatMul", "QAttention", "QLinearAdd", "QLinearMul", "QLinearAveragePool",
-    "QLinearGlobalAveragePool", "QLinearConcat", "QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", "QLinearReduceMean", "DynamicQuantizeLSTM", "QLinearWhere",
+    "QLinearGlobalAveragePool", "QLinearConcat", "QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax",
+    "QLinearReduceMean", "DynamicQuantizeLSTM", "QLinearWhere",
 })  # fmt: skip
 # The integer kernels that replace the expensive float ones; element-wise integer operators alone accelerate nothing.
 HEAVY_INTEGER_OPS = frozenset({
