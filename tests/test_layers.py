@@ -11,23 +11,17 @@ import compress
 PACKAGE = Path(compress.__file__).parent
 LEVELS = {
     6: ("cli", "__main__"),
-    5: ("pipeline", "planning"),
+    5: ("pipeline",),
     4: ("report", "ladder"),
     3: ("stages", "gate"),
     2: ("analyze", "quantize", "measure", "export", "prune", "distill", "train", "serve"),
-    1: ("recipe", "store", "candidate", "metrics", "data", "runs", "device", "zoo"),
-    0: ("errors", "files", "code", "__init__"),
+    1: ("recipe", "store", "candidate", "metrics", "data", "device", "zoo"),
+    0: ("errors", "__init__"),
 }
 LEVEL_OF = {module: level for level, modules in LEVELS.items() for module in modules}
 # Imports inside one level, from one module to another, each with its reason.
 SIDEWAYS = {
     ("__main__", "cli"),  # the way in starts the command line
-    ("report", "ladder"),  # the report tells gains and risks in the ladder's words
-    ("stages", "gate"),  # stages judge what they made
-    ("quantize", "measure"),  # saturation is told in dB
-    ("quantize", "export"),  # one way to keep native libraries quiet
-    ("metrics", "data"),  # scores are computed from the arrays of a split
-    ("files", "errors"),  # a full disk is the user's to fix
 }
 
 
