@@ -3,6 +3,7 @@
 import ast
 import functools
 import hashlib
+import warnings
 from pathlib import Path
 
 ROOT = Path(__file__).parent
@@ -20,11 +21,18 @@ def code_digest(module: str) -> str:
 
 def source_digest(path: Path) -> str:
     """Digest of one source file by its syntax tree, so that comments, blank lines and docstrings do not count."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = _tree(path)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             _drop_docstring_(node)
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+
+
+def _tree(path: Path) -> ast.Module:
+    """Parsed from bytes, so that a coding line or a byte-order mark is honoured."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about the source; importing it will say so again
+        return ast.parse(path.read_bytes(), filename=str(path))
 
 
 def _drop_docstring_(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> None:
@@ -46,7 +54,7 @@ def _closure(module: str) -> set[str]:
 @functools.cache
 def _imports(module: str) -> tuple[str, ...]:
     found = []
-    for node in ast.walk(ast.parse(_file_of(module).read_text(encoding="utf-8"))):
+    for node in ast.walk(_tree(_file_of(module))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PACKAGE:
             candidates = [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
             found += [name for name in candidates if _is_module(name)]

@@ -219,7 +219,8 @@ def _check_signatures(splits: dict[str, Split], place: str) -> None:
         other_low, other_high = _ranges(splits["select"])[name]
         width, other = high - low, other_high - other_low
         if max(width, other) > 50 * max(min(width, other), 1e-12):
-            fact = f"input '{name}' spans [{low:.4g}, {high:.4g}] in 'calibration' but [{other_low:.4g}, {other_high:.4g}] in 'select'"
+            spans = f"[{low:.4g}, {high:.4g}] in 'calibration' but [{other_low:.4g}, {other_high:.4g}] in 'select'"
+            fact = f"input '{name}' spans {spans}"
             raise InputError(place, fact, "Scale every split in the same way")
 
 

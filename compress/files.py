@@ -6,13 +6,16 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from compress.errors import EnvironmentProblem
 
 TEMPORARY_PREFIX = ".writing-"
+# Less than this and the disk counts as full: libraries hide the real errno behind errors of their own.
+FULL_BYTES = 1_000_000
 
 
 def write_with(path: Path, writer: Callable[[Path], object]) -> None:
@@ -20,22 +23,26 @@ def write_with(path: Path, writer: Callable[[Path], object]) -> None:
 
     Raises EnvironmentProblem when the folder cannot be written or the disk is full; `path` keeps its old content then.
     """
-    temporary = None
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=TEMPORARY_PREFIX, suffix=path.suffix, dir=path.parent)
         os.close(handle)
         temporary = Path(name)
-        writer(temporary)
-        _sync(temporary)
-        temporary.chmod(0o644)
-        os.replace(temporary, path)
-        _sync(path.parent)
+        try:
+            _fill(temporary, writer)
+            os.replace(temporary, path)
+            _sync(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Whatever the system refuses inside becomes an EnvironmentProblem about `path`."""
+    try:
+        yield
     except OSError as error:
         raise disk_problem(path, error) from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -63,21 +70,48 @@ def digest_of(value: Any) -> str:
 
 def disk_problem(path: Path, error: OSError) -> EnvironmentProblem:
     """Turn an OSError of a write into the line a user can act on."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    # NumPy reports a full disk without any errno.
+    if error.errno in (errno.ENOSPC, errno.EDQUOT) or (error.errno is None and is_full(path)):
         remedy = "Free some space, or choose another disk with --output"
         return EnvironmentProblem(str(path), "no space left on the disk, nothing was changed", remedy)
     remedy = "Choose a folder you can write to with --output"
     return EnvironmentProblem(str(path), f"cannot be written ({error.strerror or error})", remedy)
 
 
+def is_full(path: Path) -> bool:
+    """Whether the disk that holds `path`, or would hold it, has no room left."""
+    folder = next((parent for parent in path.absolute().parents if parent.is_dir()), None)
+    return folder is not None and shutil.disk_usage(folder).free < FULL_BYTES
+
+
+def remove_temporaries(folder: Path) -> None:
+    """Remove what writes killed halfway left under `folder`."""
+    for path in folder.rglob(f"{TEMPORARY_PREFIX}*"):
+        path.unlink(missing_ok=True)
+
+
 def require_writable(folder: Path, free_bytes: int) -> None:
     """Raise EnvironmentProblem unless `folder` can be made, written to, and has `free_bytes` left on its disk."""
-    write_bytes(folder / f"{TEMPORARY_PREFIX}probe", b"")
-    (folder / f"{TEMPORARY_PREFIX}probe").unlink()
+    probe = folder / f"{TEMPORARY_PREFIX}probe-{os.getpid()}"
+    write_bytes(probe, b"")
+    probe.unlink(missing_ok=True)
     free = shutil.disk_usage(folder).free
     if free < free_bytes:
         fact = f"{free / 1e6:.0f} MB are free, {free_bytes / 1e6:.0f} MB may be needed"
         raise EnvironmentProblem(str(folder), fact, "Free some space, or choose another disk with --output")
+
+
+def _fill(temporary: Path, writer: Callable[[Path], object]) -> None:
+    try:
+        writer(temporary)
+        _sync(temporary)
+        temporary.chmod(0o644)
+    except OSError:
+        raise
+    except Exception as error:
+        if is_full(temporary):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+        raise
 
 
 def _sync(path: Path) -> None:

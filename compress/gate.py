@@ -32,7 +32,8 @@ def check_baseline(metric: Metric, scores: NDArray[np.float64], name: str) -> No
     interval = score_interval(scores)
     edge = interval.low if metric.direction == "higher" else interval.high
     if metric.sign * (edge - metric.chance) <= 0:
-        fact = f"{metric.name} of the baseline is {interval.value:.4f} [{interval.low:.4f}, {interval.high:.4f}] (n={interval.n}), chance is {metric.chance:.4f}"
+        found = f"{interval.value:.4f} [{interval.low:.4f}, {interval.high:.4f}] (n={interval.n})"
+        fact = f"{metric.name} of the baseline is {found}, chance is {metric.chance:.4f}"
         raise GateError(name, fact, "Check weights, labels and preprocessing: a drop from here would mean nothing")
 
 

@@ -1,4 +1,4 @@
-"""The ladder's decisions, as pure functions: enter a rung or not, and which candidate wins. Each comes with its reason."""
+"""The ladder's decisions, as pure functions: enter a rung or not, which candidate wins. Each comes with its reason."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ def decide(stage: Stage, best: Candidate, *, out_of_time: bool) -> Decision:
 
 
 def choose(candidates: Sequence[Candidate]) -> Candidate | None:
-    """The fastest candidate that passes every gate; of those no different in speed, the first in order, which is the safest.
+    """The fastest candidate that passes every gate; of those no different in speed, the first in order: the safest.
 
     A file whose integer sums overflow on this CPU is taken only when no other passes: its outputs differ between CPUs.
     """
@@ -45,7 +45,7 @@ def choose(candidates: Sequence[Candidate]) -> Candidate | None:
 
 
 def best_so_far(candidates: Sequence[Candidate]) -> Candidate | None:
-    """The winner, or else the candidate that misses the fewest gates, then the fastest; the float model is the last resort."""
+    """The winner, or else the candidate that misses the fewest gates, then the fastest; the float model comes last."""
     winner = choose(candidates)
     usable = [candidate for candidate in candidates if candidate.artefact]
     if winner or not usable:

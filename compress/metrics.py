@@ -29,7 +29,7 @@ class Metric:
 
 
 def top1(labels: Array) -> Metric:
-    """Share of samples whose largest logit stands at the label. labels: (n,) of the judged split, for the chance level."""
+    """Share of samples whose largest logit stands at the label. labels: (n,) of the judged split, for the chance."""
     most_common = int(np.unique(labels, return_counts=True)[1].max())
     return Metric(name="top1", direction="higher", chance=most_common / len(labels), score=_score_top1)
 
@@ -60,7 +60,8 @@ def check_labels(labels: Array, classes: int, split: str) -> None:
         raise InputError(place, fact, "top1 wants one whole number per sample; give another metric for other tasks")
     wrong = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(wrong):
-        fact = f"label {int(labels[wrong[0]])} of sample {int(wrong[0])} is outside [0, {classes - 1}], the {classes} outputs of the model"
+        found = f"label {int(labels[wrong[0]])} of sample {int(wrong[0])}"
+        fact = f"{found} is outside [0, {classes - 1}], the {classes} outputs of the model"
         raise InputError(place, fact, "Number the classes from 0, or give a model with more outputs")
     if len(np.unique(labels)) < 2:
         raise InputError(

@@ -146,7 +146,7 @@ def _climb(context: Context, findings: Findings, folder: RunFolder, progress: Ru
         findings.ledger.append(
             assemble.entered_row(spec.label, row, ladder.best_so_far(made), ladder.choose(findings.candidates))
         )
-    findings.measurement = _measurement(context, findings.candidates, model)
+    findings.measurement = _measurement(context, model)
     _decide(context, findings, model, progress)
 
 
@@ -177,7 +177,7 @@ def _why_none(context: Context, findings: Findings, model: baseline.FloatModel) 
         best = ladder.best_so_far(compressed) or best
     if best is None:
         return "fail", "no candidate could be made"
-    outcome = outcome_of([gate for gate in best.gates], accepted(context.recipe.gates))
+    outcome = outcome_of(best.gates, accepted(context.recipe.gates))
     evidence = ""
     if (
         best.audit
@@ -199,18 +199,19 @@ def _float_candidate(context: Context, model: baseline.FloatModel, trial: Trial)
     gates = judge(context, trial, trial, timings, "select")
     return Candidate(
         name="model", stage="baseline", form="float", parent="", artefact=str(model.path), sha256=model.entry.digest,
-        metrics=with_speed(trial, timings, trial), gates=gates, outcome=outcome_of(gates, accepted(context.recipe.gates)),
-        parity=model.parity, note="the float model itself",
+        metrics=with_speed(trial, timings, trial), gates=gates,
+        outcome=outcome_of(gates, accepted(context.recipe.gates)), parity=model.parity, note="the float model itself",
     )  # fmt: skip
 
 
-def _measurement(context: Context, candidates: list[Candidate], model: baseline.FloatModel) -> dict[str, Any]:
+def _measurement(context: Context, model: baseline.FloatModel) -> dict[str, Any]:
     """The A/A run of the float file, and how speed was compared."""
     batch = context.recipe.target.batch_sizes[0]
     timing = time_against(context, model.path, model.path, batch, Plan(seconds=2.0, min_calls=460))
     return {
         "a_a": timing.a_a,
-        "protocol": "interleaved ABBA blocks in a process of its own, an A/A run first, median over blocks of the log-ratio, 99 % bootstrap interval",
+        "protocol": "interleaved ABBA blocks in a process of its own, an A/A run first, "
+        "median over blocks of the log-ratio, 99 % bootstrap interval",
     }
 
 

@@ -1,4 +1,4 @@
-"""What a run would do, from the store alone: which steps are cached, which are not and why, and how long they took before."""
+"""What a run would do, from the store alone: which steps are cached, which are not and why, how long they take."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ SECONDS_PER_SCHEME = 15.0
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """state: cached (reused), run (will run), maybe (depends on what comes before). guessed: seconds are not from here."""
+    """state: cached (reused), run (will run), maybe (depends on what comes before). guessed: seconds from elsewhere."""
 
     name: str
     depth: int
@@ -42,7 +42,7 @@ def estimates(recipe: Recipe, output: Path) -> list[tuple[str, float | None]]:
 
 
 def plan(loaded: LoadedRecipe, output: Path) -> list[Step]:
-    """The steps of a run in order. Loads model and data to know their digests; raises what `run` would raise for them."""
+    """The steps of a run in order. Loads model and data to know their digests; raises what `run` raises for them."""
     from compress.stages.baseline import export_key
     from compress.stages.context import Context
     from compress.stages.inputs import load_inputs

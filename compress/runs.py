@@ -1,4 +1,4 @@
-"""The folder of a run: runs/<name>/<time>/ with the recipe, the environment, what happened, and links into the store."""
+"""The folder of a run: runs/<name>/<time>/ with the recipe, the environment, what happened, links into the store."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from compress.files import disk_problem, write_json, write_text
+from compress.files import disk_problem, remove_temporaries, write_json, write_text, writing
 
 FREE_BYTES = 200_000_000
 
@@ -22,20 +22,19 @@ class RunFolder:
         line = json.dumps(
             {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": kind} | facts, ensure_ascii=False
         )
-        try:
-            with (self.path / "events.jsonl").open("a", encoding="utf-8") as stream:
-                stream.write(line + "\n")
-        except OSError as error:
-            raise disk_problem(self.path / "events.jsonl", error) from error
+        path = self.path / "events.jsonl"
+        with writing(path), path.open("a", encoding="utf-8") as stream:
+            stream.write(line + "\n")
 
     def link(self, name: str, target: Path) -> str:
         """`stages/<name>` pointing into the store, replaced when it is there. Returns the path relative to the run."""
         link = self.path / "stages" / name
-        link.parent.mkdir(parents=True, exist_ok=True)
         temporary = link.with_name(f".{link.name}.new")
-        temporary.unlink(missing_ok=True)
-        temporary.symlink_to(os.path.relpath(target.resolve(), link.parent.resolve()))
-        os.replace(temporary, link)
+        with writing(link):
+            link.parent.mkdir(parents=True, exist_ok=True)
+            temporary.unlink(missing_ok=True)
+            temporary.symlink_to(os.path.relpath(target.resolve(), link.parent.resolve()))
+            os.replace(temporary, link)
         return f"stages/{name}"
 
 
@@ -43,6 +42,9 @@ def open_run(root: Path, name: str, lock: dict[str, Any], text: str) -> tuple[Ru
     """A folder for this run, and whether it continues an interrupted one of the very same recipe, data and model."""
     unfinished = _unfinished(root / name, lock)
     if unfinished is not None:
+        with writing(unfinished):
+            remove_temporaries(unfinished)
+            _end_torn_line(unfinished / "events.jsonl")
         return RunFolder(unfinished), True
     folder = _new_folder(root / name)
     write_text(folder / "recipe.yaml", text)
@@ -52,13 +54,20 @@ def open_run(root: Path, name: str, lock: dict[str, Any], text: str) -> tuple[Ru
 
 def _unfinished(parent: Path, lock: dict[str, Any]) -> Path | None:
     """The newest folder, if it has no report yet and holds the same lock."""
-    newest = max((path for path in parent.glob("*") if path.is_dir()), default=None)
+    newest = max((path for path in parent.glob("????-??-??T??-??-??") if path.is_dir()), default=None)
     if newest is None or (newest / "report.json").exists():
         return None
     try:
         return newest if json.loads((newest / "recipe.lock.json").read_text()) == lock else None
     except (OSError, ValueError):
         return None
+
+
+def _end_torn_line(path: Path) -> None:
+    """Give a line that a crash cut off its end, so that the next event does not join it."""
+    if path.exists() and path.read_bytes()[-1:] not in (b"", b"\n"):
+        with path.open("ab") as stream:
+            stream.write(b"\n")
 
 
 def _new_folder(parent: Path) -> Path:

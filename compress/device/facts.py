@@ -75,7 +75,7 @@ def memory_bytes() -> int:
 
 
 def fingerprint() -> str:
-    """Digest of what makes a timing comparable: CPU, cores, memory size, system. Not how busy it was."""
+    """Digest of what makes a timing comparable: CPU, cores, system. Not how busy it was."""
     cpu = cpu_facts()
     return digest_of(
         {

@@ -24,7 +24,7 @@ def open_session(
     optimised_path: Path | None = None,
     profile_prefix: Path | None = None,
 ) -> "InferenceSession":
-    """Open `path`. Raises InputError when the runtime refuses the file, EnvironmentProblem when it falls back to another provider.
+    """Open `path`. Raises InputError when the runtime refuses it, EnvironmentProblem when the provider is another.
 
     optimise=False runs the graph as written (Q/DQ in float); optimised_path receives the graph that really runs.
     """

@@ -1,18 +1,19 @@
-"""Audit: which kernels really run. Read from the optimised graph of the runtime, not from the file or from a promise."""
+"""Audit: which kernels really run. Read from the optimised graph of the runtime, not from the file or a promise."""
 
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 INTEGER_OPS = frozenset({
-    "QLinearConv", "QLinearMatMul", "QGemm", "MatMulInteger", "ConvInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul",
-    "QAttention", "QLinearAdd", "QLinearMul", "QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearConcat",
-    "QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", "QLinearReduceMean", "DynamicQuantizeLSTM", "QLinearWhere",
+    "QLinearConv", "QLinearMatMul", "QGemm", "MatMulInteger", "ConvInteger", "MatMulIntegerToFloat",
+    "DynamicQuantizeMatMul", "QAttention", "QLinearAdd", "QLinearMul", "QLinearAveragePool",
+    "QLinearGlobalAveragePool", "QLinearConcat", "QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax",
+    "QLinearReduceMean", "DynamicQuantizeLSTM", "QLinearWhere",
 })  # fmt: skip
 # The integer kernels that replace the expensive float ones; element-wise integer operators alone accelerate nothing.
 HEAVY_INTEGER_OPS = frozenset({
-    "QLinearConv", "QLinearMatMul", "QGemm", "MatMulInteger", "ConvInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul",
-    "QAttention", "DynamicQuantizeLSTM",
+    "QLinearConv", "QLinearMatMul", "QGemm", "MatMulInteger", "ConvInteger", "MatMulIntegerToFloat",
+    "DynamicQuantizeMatMul", "QAttention", "DynamicQuantizeLSTM",
 })  # fmt: skip
 HEAVY_FLOAT_OPS = frozenset(
     {

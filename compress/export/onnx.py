@@ -1,4 +1,4 @@
-"""A torch module as one self-contained ONNX file: eval mode forced, batch axis free, names known, nothing private inside."""
+"""A torch module as one self-contained ONNX file: eval mode forced, batch axis free, names known, nothing private."""
 
 import logging
 import tempfile
@@ -141,7 +141,7 @@ def fold_batch_norm(proto: "onnx.ModelProto") -> "onnx.ModelProto":
 
 
 def _name_nodes_(graph: "onnx.GraphProto") -> None:
-    """`layer1.0.conv1/Conv`: module path from the exporter's notes and the operator, numbered where that is not unique."""
+    """`layer1.0.conv1/Conv`: module path from the exporter's notes and the operator, numbered where not unique."""
     seen: dict[str, int] = {}
     for node in graph.node:
         scopes = next((entry.value for entry in node.metadata_props if entry.key == "pkg.torch.onnx.name_scopes"), "")

@@ -1,4 +1,4 @@
-"""Parity: the exported file and the torch module give the same outputs, by name, at batch sizes the exporter never saw."""
+"""Parity: the exported file and the torch module give the same outputs, by name, also at batch sizes not exported."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +55,8 @@ def check_parity(model: "torch.nn.Module", path: Path, split: Split, *, threads:
         total += len(expected[first])
     result = {
         "max_abs": worst, "agreement": agree / total, "batches": list(PARITY_BATCHES), "tolerance": FLOAT_TOLERANCE,
-        "passed": worst <= FLOAT_TOLERANCE, "note": "torch against the exported float file; difference relative to the largest output",
+        "passed": worst <= FLOAT_TOLERANCE,
+        "note": "torch against the exported float file; difference relative to the largest output",
     }  # fmt: skip
     if not result["passed"]:
         fact = f"the exported file differs from the torch module by {worst:.3g} of the largest output"

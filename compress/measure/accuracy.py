@@ -37,7 +37,7 @@ class Runner:
 def evaluate_file(
     path: Path, split: Split, metric: Metric, runner: Runner, on_batch: Callable[[int, int], None]
 ) -> Evaluation:
-    """Scores of `path` on every sample of `split`, at the batch size it will serve. Raises InputError on non-finite outputs."""
+    """Scores of `path` on all of `split`, at the batch size it will serve. Raises InputError on non-finite outputs."""
     session = open_session(path, provider=runner.provider, threads=runner.threads)
     return evaluate(
         lambda inputs: run_session(session, inputs, str(path)), split, metric, runner.batch, on_batch
@@ -74,7 +74,7 @@ def evaluate(
 
 
 def fidelity(reference: Array, outputs: Array) -> dict[str, Value]:
-    """Agreement of the largest output, mean cosine and SQNR in dB between two runs on the same samples, each (k, ...)."""
+    """Agreement of the largest output, mean cosine, SQNR in dB: two runs on the same samples, each (k, ...)."""
     n = min(len(reference), len(outputs))
     a = reference[:n].reshape(n, -1).astype(np.float64)
     b = outputs[:n].reshape(n, -1).astype(np.float64)

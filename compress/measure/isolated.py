@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ class Bench:
 
     provider: str
     threads: int
-    plan: Plan = Plan()
+    plan: Plan = field(default_factory=Plan)
     tries: int = 3
 
 
@@ -52,7 +52,7 @@ def profile(path: Path, feeds: Feeds, bench: Bench, runs: int = 20) -> list[dict
 
 
 def open_isolated(path: Path, optimised: Path, bench: Bench) -> dict[str, Any]:
-    """First opening of a file, away from this process; writes the optimised graph. Raises InputError on refusal or crash."""
+    """First opening of a file, away from this process; writes the optimised graph. InputError on refusal or crash."""
     return _ask(_request("open", path, bench) | {"optimised": str(optimised)}, {})
 
 
@@ -123,5 +123,5 @@ def _environment() -> dict[str, str]:
 def _saved(feeds: Feeds) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="compress-") as folder:
         path = Path(folder) / "inputs.npz"
-        np.savez(path, allow_pickle=False, **feeds)  # type: ignore[arg-type]
+        np.savez(path, allow_pickle=False, **feeds)
         yield path

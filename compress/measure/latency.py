@@ -25,7 +25,7 @@ CLEAN_EFFECT = 0.025
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How long to measure: at least `min_blocks`, then until `seconds` are used or the interval is `half_width` wide."""
+    """How long to measure: at least `min_blocks`, then until `seconds` are used or the interval is narrow enough."""
 
     min_blocks: int = 30
     max_blocks: int = 400

@@ -41,8 +41,8 @@ def wilson(successes: float, n: int, confidence: float = 0.95) -> Interval:
 def paired_share_drop_high(lost: float, won: float, n: int, confidence: float = 0.95) -> float:
     """One-sided upper bound of the drop (lost - won) / n between paired shares.
 
-    lost: samples only the baseline got right; won: only the candidate. The score bound of Tango, Statistics in Medicine 17
-    (1998), which keeps its level at small counts, where the Wald bound does not.
+    lost: samples only the baseline got right; won: only the candidate. The score bound of Tango, Statistics in
+    Medicine 17 (1998), which keeps its level at small counts, where the Wald bound does not.
     """
     z = z_of(confidence)
     low, high = (lost - won) / n, 1.0

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 # In Linear-heavy nets the pieces between the products (LayerNorm, Softmax, residual Add) lose more than they gain.
 LINEAR_OP_TYPES = ("MatMul", "Gemm", "Conv")
 CONV_OP_TYPES = (
-    "Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Mul", "Relu", "Clip", "LeakyRelu", "Sigmoid", "MaxPool", "AveragePool",
-    "GlobalAveragePool", "Concat", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Resize", "Split", "Pad", "Slice",
+    "Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Mul", "Relu", "Clip", "LeakyRelu", "Sigmoid", "MaxPool",
+    "AveragePool", "GlobalAveragePool", "Concat", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Resize",
+    "Split", "Pad", "Slice",
 )  # fmt: skip
 # More than this lost by running the integer kernels instead of the same file in float means that sums overflow.
 SATURATION_LOSS_DB = 3.0

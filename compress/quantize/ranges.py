@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from onnxruntime.quantization.calibrate import TensorsData
 
 CALIBRATION_BATCH = 16
-# Attention masks are built from constants such as -3.4e38, -65504 or -10000; no activation worth 8 bits looks like that.
+# Attention masks are built from constants such as -3.4e38, -65504 or -10000; no activation worth 8 bits does that.
 MASK_MAGNITUDE = 9_999.0
 
 
 def calibrate(
-    path: Path, split: Split, op_types: Sequence[str], on_batch: Callable[[int, int], None] = lambda done, total: None
+    path: Path, split: Split, op_types: Sequence[str], on_batch: Callable[[int, int], None] = lambda _done, _total: None
 ) -> "TensorsData":
     """MinMax ranges of every tensor that quantizing `op_types` needs, over `split`.
 
@@ -66,7 +66,7 @@ def range_of(ranges: "TensorsData", tensor: str) -> tuple[float, float] | None:
 def mask_nodes(path: Path, ranges: "TensorsData") -> list[str]:
     """Names of nodes that touch an attention-mask constant or what is computed from it by Add, Sub, Mul, Where, Expand.
 
-    Their ranges would be as wide as the constant (scale 1e36 for -3.4e38), which leaves nothing of the values beside it.
+    Their ranges would be as wide as the constant (scale 1e36 for -3.4e38), which leaves nothing of the values there.
     """
     import onnx
     from onnx import numpy_helper

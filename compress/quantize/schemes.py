@@ -1,7 +1,8 @@
 """The ways to quantize that are worth trying on ONNX Runtime's CPU provider, safest first. Pure data.
 
-Which one wins depends on the net and on the CPU by factors of ten, so they are tried, not chosen by rule. S8 activations
-are left out: on this provider they become DequantizeLinear + float kernels and were slower than float on every net tried.
+Which one wins depends on the net and on the CPU by factors of ten, so they are tried, not chosen by rule. S8
+activations are left out: on this provider they become DequantizeLinear + float kernels and were slower than float on
+every net tried.
 """
 
 from dataclasses import dataclass

@@ -71,7 +71,7 @@ def report(
         "ledger": found.ledger,
         "best_so_far": best.name if best else None,
         "artefact": {name: str(path.relative_to(folder)) for name, path in files.items()},
-        "next": _next(loaded, found, folder, files),
+        "next": _next(loaded, found, folder),
     }
 
 
@@ -111,8 +111,8 @@ def analysis_sentence(analysis: Row) -> str:
     model = analysis["model"]
     hot = ", ".join(f"{node['name'] or node['op']} {node['share']:.0%}" for node in analysis["top_ops_runtime"][:3])
     intensity = model["flops"] / max(1, analysis["levels"]["G"]["total_bytes"])
-    work = f"{_si(model['params'])} params, {_si(model['macs'])} macs, {_si(model['flops'])} flops, {intensity:.1f} flop per byte"
-    return f"model: {work}; time is in {hot}"
+    size = f"{_si(model['params'])} params, {_si(model['macs'])} macs, {_si(model['flops'])} flops"
+    return f"model: {size}, {intensity:.1f} flop per byte; time is in {hot}"
 
 
 def confirmed_sentence(winner: Candidate, found: Confirmed, baseline: str) -> str:
@@ -163,7 +163,7 @@ def _candidate(candidate: Candidate, stages: Path) -> Row:
     return row
 
 
-def _next(loaded: LoadedRecipe, found: Found, folder: Path, files: Mapping[str, Path]) -> list[str]:
+def _next(loaded: LoadedRecipe, found: Found, folder: Path) -> list[str]:
     """Commands worth typing next."""
     commands = [f"compress report {folder}"]
     if found.outcome == "stopped":

@@ -1,4 +1,4 @@
-"""The analyzer's first page: what the model is made of, and where its time goes in the target runtime. Before any stage."""
+"""The analyzer's first page: what the model is made of, and where its time goes in the target runtime."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ TOP_OPS = 10
 
 
 def run(context: Context, model: FloatModel) -> dict[str, Any]:
-    """`compress.analysis/1` of the recipe's model at its first batch size, with the measured top operators of the float file."""
+    """`compress.analysis/1` of the recipe's model at its first batch size, with the float file's measured operators."""
     analysis = _count(context)
     nodes = profile(context, model.path, model.entry.digest)
     return analysis | {"top_ops_runtime": nodes[:TOP_OPS], "runtime_total_ms": sum(node["time_ms"] for node in nodes)}
@@ -24,7 +24,7 @@ def profile(context: Context, path: Path, digest: str) -> list[dict[str, Any]]:
     batch = context.recipe.target.batch_sizes[0]
     key = machine_key(context) | {"file": digest, "batch": batch, "code": code_digest("compress.measure.worker")}
 
-    def make(folder: Path) -> dict[str, Any]:
+    def make(_folder: Path) -> dict[str, Any]:
         context.listener.update(0, 1, "profiling operators")
         return {"nodes": isolated.profile(path, context.feeds(batch), context.bench)}
 
@@ -47,7 +47,7 @@ def _count(context: Context) -> dict[str, Any]:
         "versions": export_versions(),
     }
 
-    def make(folder: Path) -> dict[str, Any]:
+    def make(_folder: Path) -> dict[str, Any]:
         context.listener.update(0, 1, "counting operators")
         args, kwargs = call_arguments(context.feeds(batch))
         return analysis_dict(trace(context.inputs.model, args, kwargs))

@@ -1,4 +1,4 @@
-"""Baselines first: the float model in torch and in the target runtime. The faster one is what a speed-up is measured against."""
+"""Baselines first: the float model in torch and in the target runtime. A speed-up is measured against the runtime's."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,19 +54,19 @@ def export_float(context: Context) -> FloatModel:
 
 
 def measure_baseline(context: Context, model: FloatModel) -> tuple[Trial, list[dict[str, Any]]]:
-    """Scores and timings of the float file, and the rows of the report. Raises GateError when it is no better than chance."""
+    """Scores and timings of the float file, and the report's rows. Raises GateError when no better than chance."""
     trial = evaluate(context, model.path, model.entry.digest, "select", reference=None)
     check_baseline(context.inputs.metric, trial.scores, f"baseline {RUNTIME}")
     batch = context.recipe.target.batch_sizes[0]
     timing = time_against(context, model.path, model.path, batch, Plan(seconds=2.0, min_calls=460))
     rows = [
-        {"name": TORCH, "runtime": "torch", "metrics": _torch_metrics(context, model, batch)},
+        {"name": TORCH, "runtime": "torch", "metrics": _torch_metrics(context, batch)},
         {"name": RUNTIME, "runtime": "onnxruntime", "metrics": trial.metrics | timing.latency},
     ]
     return trial, rows
 
 
-def _torch_metrics(context: Context, model: FloatModel, batch: int) -> dict[str, Value]:
+def _torch_metrics(context: Context, batch: int) -> dict[str, Value]:
     """torch eager on the recipe's threads: the metric on `select` and the time of one batch."""
     key = machine_key(context) | {
         "model": context.inputs.model_digest,
@@ -76,7 +76,7 @@ def _torch_metrics(context: Context, model: FloatModel, batch: int) -> dict[str,
         "code": code_digest("compress.stages.baseline"),
         "torch": export_versions(),
     }
-    entry = context.store.obtain("torch", key, lambda folder: _measure_torch(context, batch))
+    entry = context.store.obtain("torch", key, lambda _folder: _measure_torch(context, batch))
     return {name: Value(**value) for name, value in entry.facts.items()}
 
 

@@ -1,4 +1,4 @@
-"""Why a file is not faster, from what ran: kernels counted in the optimised graph, time per operator from the profile."""
+"""Why a file is not faster, from what ran: kernels counted in the optimised graph, time per operator profiled."""
 
 from collections import Counter
 from typing import Any
@@ -26,7 +26,8 @@ def why_not_faster(candidate: Candidate, float_nodes: list[dict[str, Any]], int8
     shares = ", ".join(f"{op} {time / total:.0%}" for op, time in after.most_common(3))
     conversions = sum(time for op, time in after.items() if op in CONVERSIONS) / total
     return (
-        f"{audit.get('note', 'not audited')}; operators take {total:.3f} ms against {sum(before.values()):.3f} ms in float "
+        f"{audit.get('note', 'not audited')}; "
+        f"operators take {total:.3f} ms against {sum(before.values()):.3f} ms in float "
         f"(int8: {shares}; conversions between int8 and float {conversions:.0%})"
     )
 

@@ -37,7 +37,7 @@ LINEAR_OPS = frozenset({"MatMul", "Gemm"})
 
 @dataclass(frozen=True)
 class Source:
-    """The float file to quantize, and its activation ranges, found once for all schemes and only when one is missing."""
+    """The float file to quantize, and its activation ranges: found once for all schemes, only when one is missing."""
 
     context: Context
     model: FloatModel
@@ -56,7 +56,7 @@ class Source:
 
 
 def run(context: Context, spec: Ptq, model: FloatModel, baseline: Trial) -> list[Candidate]:
-    """Candidates of this stage, one per scheme tried, in the table's order. A scheme that breaks is a failed candidate."""
+    """One candidate per scheme tried, in the table's order. A scheme that breaks is a failed candidate."""
     _check_excluded(spec, model.path)
     source = Source(context, model, linear_share(model.path))
     found = []
@@ -117,7 +117,8 @@ def _try(context: Context, spec: Ptq, source: Source, scheme: Scheme, baseline: 
         artefact=str(path), sha256=sha256_of(path),
         metrics=with_speed(trial, timings, baseline), by_batch=by_batch(timings), gates=gates,
         outcome=outcome_of(gates, accepted(context.recipe.gates)),
-        audit=audit, parity=_parity(source, trial), note=_note(made.facts, audit), seconds=round(time.monotonic() - started, 2),
+        audit=audit, parity=_parity(source, trial), note=_note(made.facts, audit),
+        seconds=round(time.monotonic() - started, 2),
     )  # fmt: skip
 
 
@@ -141,7 +142,7 @@ def _audit(context: Context, source: Source, made: Entry) -> dict[str, Any]:
     key = machine_key(context) | {"file": made.digest, "code": code_digest("compress.export.audit")}
     path = made.path / "model.onnx"
 
-    def make(folder: Path) -> dict[str, Any]:
+    def make(_folder: Path) -> dict[str, Any]:
         with tempfile.TemporaryDirectory(prefix="compress-") as scratch:
             optimised = Path(scratch) / "optimised.onnx"
             opened = isolated.open_isolated(path, optimised, context.bench)
@@ -165,9 +166,8 @@ def _note(made: dict[str, Any], audit: dict[str, Any]) -> str:
     if made["masks"]:
         parts.append(f"attention-mask nodes left in float: {', '.join(made['masks'])}")
     if audit["saturation"]["saturates"]:
-        parts.append(
-            f"integer sums overflow on this CPU ({audit['saturation']['lost_db']:.1f} dB lost): used only if nothing else passes"
-        )
+        lost_db = audit["saturation"]["lost_db"]
+        parts.append(f"integer sums overflow on this CPU ({lost_db:.1f} dB lost): used only if nothing else passes")
     return "; ".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""Try one file on the target: scores on a split, closeness to the float model, size, memory, paired timing. All cached."""
+"""Try one file on the target: scores on a split, closeness to the float model, size, memory, paired timing; cached."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -38,7 +38,7 @@ class Timing:
 
 
 def evaluate(context: Context, path: Path, digest: str, split: str, *, reference: Array | None) -> Trial:
-    """Scores of the file on a split, and its size and memory. reference: the float model's outputs (k, ...), or None."""
+    """Scores of the file on a split, its size and memory. reference: the float model's outputs (k, ...), or None."""
     inputs, target = context.inputs, context.recipe.target
     runner = Runner(provider=target.provider, threads=target.threads, batch=max(target.batch_sizes))
     key = machine_key(context) | {
@@ -77,7 +77,7 @@ def time_against(context: Context, baseline: Path, path: Path, batch: int, plan:
     }
     bench = Bench(provider=context.bench.provider, threads=context.bench.threads, plan=plan)
     entry = context.store.obtain(
-        "timing", key, lambda folder: isolated.compare_files(baseline, path, context.feeds(batch), bench)
+        "timing", key, lambda _folder: isolated.compare_files(baseline, path, context.feeds(batch), bench)
     )
     facts = entry.facts
     note = "" if facts["a_a"]["clean"] else "the machine was noisy: the interval was widened by the A/A run"
