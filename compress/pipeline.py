@@ -225,11 +225,11 @@ def _conclude(
 ) -> Finished:
     """Put the artefact and the report in place."""
     best = findings.winner or ladder.best_so_far(findings.candidates)
-    files = _place_artefact(findings, best, folder.path)
+    artefact = _place_artefact(findings, best, folder.path)
     exit_code = {"pass": EXIT_PASS, "stopped": EXIT_INTERRUPTED}.get(findings.outcome, EXIT_GATE)
     document = assemble.report(
         loaded, findings, environment=_environment(context, timing["before"]), data=_data(context), best=best,
-        exit_code=exit_code, seconds=timing["seconds"], folder=folder.path, files=files, stages=folder.path / "stages",
+        exit_code=exit_code, seconds=timing["seconds"], folder=folder.path, artefact=artefact, stages=folder.path / "stages",
     )  # fmt: skip
     report = Report.model_validate(document)
     with progress.step("report", "report.json and report.html"):
@@ -239,13 +239,13 @@ def _conclude(
     return Finished(report=report, folder=folder.path)
 
 
-def _place_artefact(findings: Findings, best: Candidate | None, folder: Path) -> dict[str, Path]:
+def _place_artefact(findings: Findings, best: Candidate | None, folder: Path) -> Path | None:
     """Copy the winner to export/, or the best so far to best/."""
     if best is None or not best.artefact:
-        return {}
+        return None
     target = folder / ("export" if findings.winner else "best") / "model.onnx"
     write_with(target, lambda temporary: shutil.copyfile(str(best.artefact), temporary))
-    return {"artefact": target}
+    return target
 
 
 def _lock(loaded: LoadedRecipe, context: Context) -> dict[str, Any]:

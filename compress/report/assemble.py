@@ -40,7 +40,7 @@ class Confirmed(Protocol):
 
 def report(
     loaded: LoadedRecipe, found: Found, *, environment: Row, data: Row, best: Candidate | None, exit_code: int,
-    seconds: float, folder: Path, files: Mapping[str, Path], stages: Path,
+    seconds: float, folder: Path, artefact: Path | None, stages: Path,
 ) -> Row:  # fmt: skip
     """The report document. Paths in it are relative to the run's folder."""
     return {
@@ -70,7 +70,7 @@ def report(
         "confirmation": found.confirmation,
         "ledger": found.ledger,
         "best_so_far": best.name if best else None,
-        "artefact": {name: str(path.relative_to(folder)) for name, path in files.items()},
+        "artefact": str(artefact.relative_to(folder)) if artefact else None,
         "next": _next(loaded, found, folder),
     }
 

@@ -76,6 +76,7 @@ class Env(Part):
     pressure: dict[str, Number] = {}
     platform: str | None = None
     memory_bytes: int | None = None
+    machine: str | None = Field(default=None, description="digest of what makes timings comparable")
 
 
 class DataInfo(Part):
@@ -84,6 +85,7 @@ class DataInfo(Part):
     digest: str | None = None
     splits: dict[str, int] = {}
     leaks: int | None = None
+    leak_notes: list[str] = []
 
 
 class ModelCounts(Part):
@@ -171,9 +173,15 @@ class JudgedGate(Part):
 
 
 class Saturation(Part):
-    """sqnr_db compares integer sums as run with exact ones."""
+    """sqnr_db: integer kernels against the same file run in float; the others: each against the float model.
+
+    lost_db is what running the integer kernels costs on this CPU; much of it means that sums overflow.
+    """
 
     sqnr_db: Number = None
+    sqnr_float_db: Number = None
+    sqnr_integer_db: Number = None
+    lost_db: Number = None
     saturates: bool | None = None
 
 
@@ -183,6 +191,7 @@ class Audit(Part):
     integer_ops: int | None = None
     float_ops: int | None = None
     boundary_ops: int | None = None
+    provider: str | None = None
     provider_fallbacks: list[str] = []
     accelerated: bool | None = None
     saturation: Saturation | None = None
@@ -208,6 +217,9 @@ class BatchFigures(Part):
     batch: int
     speedup: Measured | None = None
     latency_p50_ms: Measured | None = None
+    latency_p95_ms: Measured | None = None
+    latency_p99_ms: Measured | None = None
+    throughput_per_s: Measured | None = None
 
 
 class Candidate(Part):
@@ -236,6 +248,7 @@ class Confirmation(Part):
     split: str
     metrics: Metrics = {}
     gates: list[JudgedGate] = []
+    outcome: GateOutcome | None = None
 
 
 class LedgerRow(Part):
@@ -274,6 +287,7 @@ class Report(Part):
     confirmation: Confirmation | None = None
     ledger: list[LedgerRow] = []
     best_so_far: str | None = None
+    artefact: str | None = Field(default=None, description="the winner's file, or the best so far's, from the run")
     next: list[str] = []
 
     @model_validator(mode="after")
