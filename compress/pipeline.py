@@ -13,7 +13,6 @@ from compress.device import facts
 from compress.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_PASS
 from compress.files import digest_of, require_writable, write_json, write_with
 from compress.gate import accepted, outcome_of
-from compress.measure.latency import Plan
 from compress.recipe.load import LoadedRecipe, as_document
 from compress.report import assemble
 from compress.report.html import render_run
@@ -193,7 +192,7 @@ def _why_none(context: Context, findings: Findings, model: baseline.FloatModel) 
 def _float_candidate(context: Context, model: baseline.FloatModel, trial: Trial) -> Candidate:
     """The float file as the first candidate: a recipe whose gates it passes needs no compression."""
     timings = [
-        time_against(context, model.path, model.path, batch, Plan(seconds=2.0, min_calls=460))
+        time_against(context, model.path, model.path, batch, baseline.SELF_TIMING)
         for batch in context.recipe.target.batch_sizes
     ]
     gates = judge(context, trial, trial, timings, "select")
@@ -207,7 +206,7 @@ def _float_candidate(context: Context, model: baseline.FloatModel, trial: Trial)
 def _measurement(context: Context, model: baseline.FloatModel) -> dict[str, Any]:
     """The A/A run of the float file, and how speed was compared."""
     batch = context.recipe.target.batch_sizes[0]
-    timing = time_against(context, model.path, model.path, batch, Plan(seconds=2.0, min_calls=460))
+    timing = time_against(context, model.path, model.path, batch, baseline.SELF_TIMING)
     return {
         "a_a": timing.a_a,
         "protocol": "interleaved ABBA blocks in a process of its own, an A/A run first, "

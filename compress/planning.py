@@ -1,20 +1,27 @@
-"""What a run would do, from the store alone: which steps are cached, which are not and why, how long they take."""
+"""What a run would do, from the store alone: which steps are cached, which are not and why, how long they took before."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from compress.ladder import WHAT
 from compress.recipe.load import LoadedRecipe
 from compress.recipe.spec import Ptq, Recipe
-from compress.store import Key, Store
+from compress.store import Entry, Key, Store
+
+if TYPE_CHECKING:
+    from compress.stages.context import Context
+
+State = Literal["cached", "run", "maybe"]
+Part = tuple[str, Key]
 
 # Seconds on the machine this was written on (2 cores, AVX2), until this machine has figures of its own.
 FIRST_GUESS = {
     "inputs": 5.0,
     "export": 12.0,
     "analyze": 5.0,
-    "baselines": 25.0,
+    "baselines": 20.0,
     "ptq": 75.0,
     "confirm": 25.0,
     "report": 4.0,
@@ -24,119 +31,121 @@ SECONDS_PER_SCHEME = 15.0
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """state: cached (reused), run (will run), maybe (depends on what comes before). guessed: seconds from elsewhere."""
+    """state: cached (reused), run (will run), maybe (depends on what comes before). guessed: seconds are not from here."""
 
     name: str
-    depth: int
-    state: Literal["cached", "run", "maybe"]
+    depth: int = 0
+    state: State
     why: str
-    seconds: float
-    guessed: bool
+    seconds: float = 0.0
+    guessed: bool = False
 
 
 def estimates(recipe: Recipe, output: Path) -> list[tuple[str, float | None]]:
     """Steps of a run with the seconds they should take, for the progress display. Loads nothing."""
     store = Store(output / ".compress" / "store")
     names = ["inputs", "export", "analyze", "baselines", *(stage.label for stage in recipe.stages), "confirm", "report"]
-    return [(name, store.usual_seconds(name) or FIRST_GUESS.get(name, FIRST_GUESS["ptq"])) for name in names]
+    usual = {"export": store.usual_seconds("export")}
+    return [(name, usual.get(name) or FIRST_GUESS.get(name, FIRST_GUESS["ptq"])) for name in names]
 
 
 def plan(loaded: LoadedRecipe, output: Path) -> list[Step]:
-    """The steps of a run in order. Loads model and data to know their digests; raises what `run` raises for them."""
+    """The steps of a run in order. Loads model and data to know their digests; raises what `run` would raise for them."""
     from compress.stages.baseline import export_key
     from compress.stages.context import Context
     from compress.stages.inputs import load_inputs
 
     store = Store(output / ".compress" / "store")
-    context = Context(
-        recipe=loaded.recipe,
-        inputs=load_inputs(loaded.recipe, loaded.path),
-        store=store,
-        listener=_Silent(),
-        deadline=float("inf"),
-    )
-    export = _step(store, "export", export_key(context), "float model to ONNX", FIRST_GUESS["export"])
-    steps = [
-        export,
-        _after(export, "analyze", "count operators, profile the float file"),
-        _after(export, "baselines", "torch eager and ONNX Runtime fp32"),
-    ]
+    inputs = load_inputs(loaded.recipe, loaded.path)
+    context = Context(recipe=loaded.recipe, inputs=inputs, store=store, listener=_Silent(), deadline=float("inf"))
+    export = _step(store, [("export", export_key(context))], "export", "the float model to ONNX", FIRST_GUESS["export"])
     entry = store.find("export", export_key(context))
+    steps = [export, *_float_steps(context, entry)]
     for spec in loaded.recipe.stages:
-        steps += _stage_steps(
-            context, spec, entry.digest if entry else None, entry.path / "model.onnx" if entry else None
-        )
-    return [*steps, _maybe("confirm", "if a candidate passes every gate on select", FIRST_GUESS["confirm"])]
+        steps += _stage_steps(context, spec, entry)
+    why = "if a candidate passes every gate on select"
+    return [*steps, Step(name="confirm", state="maybe", why=why, seconds=FIRST_GUESS["confirm"], guessed=True)]
 
 
-def _stage_steps(context: object, spec: Ptq, digest: str | None, path: Path | None) -> list[Step]:
+def _float_steps(context: "Context", entry: Entry | None) -> list[Step]:
+    """Analysis and baselines of the float model."""
+    from compress.stages.analyze import count_key, profile_key
+    from compress.stages.baseline import SELF_TIMING, torch_key
+    from compress.stages.trial import scores_key, timing_key
+
+    whats = {"analyze": "count operators, profile the float file", "baselines": "torch eager and ONNX Runtime fp32"}
+    if entry is None:
+        return [
+            Step(name=name, state="run", why=f"{what}: after the export", seconds=FIRST_GUESS[name], guessed=True)
+            for name, what in whats.items()
+        ]
+    path, batches = entry.path / "model.onnx", context.recipe.target.batch_sizes
+    timings = [("timing", timing_key(context, path, path, batch, SELF_TIMING)) for batch in batches]
+    parts: dict[str, list[Part]] = {
+        "analyze": [("analysis", count_key(context)), ("profile", profile_key(context, entry.digest))],
+        "baselines": [
+            ("scores", scores_key(context, entry.digest, "select")),
+            ("torch", torch_key(context, batches[0])),
+            *timings,
+        ],
+    }
+    return [_step(context.store, parts[name], name, what, FIRST_GUESS[name]) for name, what in whats.items()]
+
+
+def _stage_steps(context: "Context", spec: Ptq, entry: Entry | None) -> list[Step]:
     """The rung and, where the float file is known, each scheme it would try."""
     from compress.quantize.schemes import schemes_for
-    from compress.stages.context import Context
-    from compress.stages.ptq import linear_share, scheme_key
+    from compress.stages.ptq import linear_share
 
-    assert isinstance(context, Context)
     gates = ", ".join(dict.fromkeys(gate.metric for gate in context.recipe.gates))
     condition = "always" if spec.run == "always" else f"if the float model misses a gate ({gates})"
-    if digest is None or path is None:
-        return [
-            _maybe(
-                spec.label, f"{WHAT[spec.kind]}; {condition}; schemes are chosen after the export", FIRST_GUESS["ptq"]
-            )
-        ]
-    schemes = schemes_for(linear_share=linear_share(path), method=spec.method)
+    why = f"{WHAT[spec.kind]}; {condition}"
+    if entry is None:
+        why += "; schemes are chosen after the export"
+        return [Step(name=spec.label, state="maybe", why=why, seconds=FIRST_GUESS["ptq"], guessed=True)]
+    share = linear_share(entry.path / "model.onnx")
     rows = [
         _step(
             context.store,
-            "ptq",
-            scheme_key(context, spec, digest, scheme),
+            _scheme_parts(context, spec, entry, scheme.name),
             scheme.name,
+            "quantize, audit, measure",
             SECONDS_PER_SCHEME,
             depth=1,
-            name=scheme.name,
         )
-        for scheme in schemes
+        for scheme in schemes_for(linear_share=share, method=spec.method)
     ]
-    state: Literal["cached", "maybe"] = "cached" if all(row.state == "cached" for row in rows) else "maybe"
-    head = Step(
-        name=spec.label, depth=0, state=state, why=f"{WHAT[spec.kind]}; {condition}", seconds=0.0, guessed=False
-    )
-    return [head, *rows]
+    state: State = "cached" if all(row.state == "cached" for row in rows) else "maybe"
+    return [Step(name=spec.label, state=state, why=why), *rows]
 
 
-def _step(store: Store, stage: str, key: Key, what: str, guess: float, depth: int = 0, name: str | None = None) -> Step:
-    usual = store.usual_seconds(stage)
-    # A scheme's own seconds are those of quantizing; measuring it takes the rest.
-    seconds = guess if usual is None or stage == "ptq" else usual
-    if store.find(stage, key) is not None:
-        return Step(name=name or stage, depth=depth, state="cached", why="in the store", seconds=0.0, guessed=False)
-    return Step(
-        name=name or stage,
-        depth=depth,
-        state="run",
-        why=f"{what}: {store.explain_miss(stage, key).reason}",
-        seconds=seconds,
-        guessed=usual is None,
-    )
+def _scheme_parts(context: "Context", spec: Ptq, entry: Entry, name: str) -> list[Part]:
+    """Every entry that trying one scheme makes; those after the first are known only when the file is there."""
+    from compress.quantize.schemes import SCHEMES
+    from compress.stages.ptq import SCREENING, audit_key, scheme_key
+    from compress.stages.trial import scores_key, timing_key
+
+    scheme = next(scheme for scheme in SCHEMES if scheme.name == name)
+    first = ("ptq", scheme_key(context, spec, entry.digest, scheme))
+    made = context.store.find(*first)
+    if made is None:
+        return [first]
+    base, path = entry.path / "model.onnx", made.path / "model.onnx"
+    timings = [
+        ("timing", timing_key(context, base, path, batch, SCREENING)) for batch in context.recipe.target.batch_sizes
+    ]
+    scores = ("scores", scores_key(context, made.digest, "select"))
+    return [first, ("audit", audit_key(context, made.digest)), scores, *timings]
 
 
-def _after(export: Step, name: str, what: str) -> Step:
-    if export.state == "cached":
-        return Step(
-            name=name,
-            depth=0,
-            state="cached",
-            why=f"{what}: reused if this machine measured it",
-            seconds=0.0,
-            guessed=False,
-        )
-    return Step(
-        name=name, depth=0, state="run", why=f"{what}: after the export", seconds=FIRST_GUESS[name], guessed=True
-    )
-
-
-def _maybe(name: str, why: str, seconds: float) -> Step:
-    return Step(name=name, depth=0, state="maybe", why=why, seconds=seconds, guessed=True)
+def _step(store: Store, parts: Sequence[Part], name: str, what: str, guess: float, depth: int = 0) -> Step:
+    """One step from the entries it makes: cached when all of them are there."""
+    missing = next((part for part in parts if store.find(*part) is None), None)
+    if missing is None:
+        return Step(name=name, depth=depth, state="cached", why="in the store")
+    usual = store.usual_seconds(missing[0]) if len(parts) == 1 and depth == 0 else None
+    why = f"{what}: {store.explain_miss(*missing).reason}"
+    return Step(name=name, depth=depth, state="run", why=why, seconds=usual or guess, guessed=usual is None)
 
 
 class _Silent:

@@ -53,7 +53,7 @@ def _print_tree(title: str, steps: "list[Step]") -> None:
     for step in steps:
         mark = {"cached": "= ", "run": "> ", "maybe": "? "}[step.state]
         branches[step.depth + 1] = branches[step.depth].add(Text(f"{mark}{step.name}: {step.why}" + _time(step)))
-    Console(soft_wrap=True).print(tree)
+    Console().print(tree)
 
 
 def _time(step: "Step") -> str:

@@ -8,6 +8,7 @@ from compress.code import code_digest
 from compress.measure import isolated
 from compress.stages.baseline import FloatModel
 from compress.stages.context import Context, export_versions, machine_key
+from compress.store import Key
 
 TOP_OPS = 10
 
@@ -22,16 +23,32 @@ def run(context: Context, model: FloatModel) -> dict[str, Any]:
 def profile(context: Context, path: Path, digest: str) -> list[dict[str, Any]]:
     """Time per node of a file in the target runtime, slowest first: [{name, op, time_ms, share}]."""
     batch = context.recipe.target.batch_sizes[0]
-    key = machine_key(context) | {"file": digest, "batch": batch, "code": code_digest("compress.measure.worker")}
 
     def make(_folder: Path) -> dict[str, Any]:
         context.listener.update(0, 1, "profiling operators")
         return {"nodes": isolated.profile(path, context.feeds(batch), context.bench)}
 
-    nodes = context.store.obtain("profile", key, make).facts["nodes"]
+    nodes = context.store.obtain("profile", profile_key(context, digest), make).facts["nodes"]
     total = sum(node["time_ms"] for node in nodes) or 1.0
     ordered = sorted(nodes, key=lambda node: (-node["time_ms"], node["name"]))
     return [node | {"share": node["time_ms"] / total} for node in ordered]
+
+
+def profile_key(context: Context, digest: str) -> Key:
+    """What a profile depends on."""
+    batch = context.recipe.target.batch_sizes[0]
+    return machine_key(context) | {"file": digest, "batch": batch, "code": code_digest("compress.measure.worker")}
+
+
+def count_key(context: Context) -> Key:
+    """What the counted operators depend on."""
+    return {
+        "model": context.inputs.model_digest,
+        "inputs": {name: [str(v.dtype), list(v.shape[1:])] for name, v in context.inputs.feeds.items()},
+        "batch": context.recipe.target.batch_sizes[0],
+        "code": code_digest("compress.stages.analyze"),
+        "versions": export_versions(),
+    }
 
 
 def _count(context: Context) -> dict[str, Any]:
@@ -39,17 +56,10 @@ def _count(context: Context) -> dict[str, Any]:
     from compress.export.onnx import call_arguments
 
     batch = context.recipe.target.batch_sizes[0]
-    key = {
-        "model": context.inputs.model_digest,
-        "inputs": {name: [str(values.dtype), list(values.shape[1:])] for name, values in context.inputs.feeds.items()},
-        "batch": batch,
-        "code": code_digest("compress.stages.analyze"),
-        "versions": export_versions(),
-    }
 
     def make(_folder: Path) -> dict[str, Any]:
         context.listener.update(0, 1, "counting operators")
         args, kwargs = call_arguments(context.feeds(batch))
         return analysis_dict(trace(context.inputs.model, args, kwargs))
 
-    return context.store.obtain("analysis", key, make).facts
+    return context.store.obtain("analysis", count_key(context), make).facts

@@ -83,6 +83,11 @@ def scheme_key(context: Context, spec: Ptq, model_digest: str, scheme: Scheme) -
     }
 
 
+def audit_key(context: Context, digest: str) -> Key:
+    """What an audit depends on."""
+    return machine_key(context) | {"file": digest, "code": code_digest("compress.export.audit")}
+
+
 def linear_share(path: Path) -> float:
     """Share of the multiply-accumulates of an ONNX file that are matrix products."""
     ops = table_from_onnx(path).ops
@@ -139,7 +144,6 @@ def _quantize(context: Context, spec: Ptq, source: Source, scheme: Scheme) -> En
 
 def _audit(context: Context, source: Source, made: Entry) -> dict[str, Any]:
     """Which kernels run, and whether they overflow. Depends on the machine, unlike the file."""
-    key = machine_key(context) | {"file": made.digest, "code": code_digest("compress.export.audit")}
     path = made.path / "model.onnx"
 
     def make(_folder: Path) -> dict[str, Any]:
@@ -150,7 +154,7 @@ def _audit(context: Context, source: Source, made: Entry) -> dict[str, Any]:
         feeds, _ = next(context.inputs.splits["calibration"].batches(SATURATION_SAMPLES))
         return audit | {"saturation": check_saturation(path, source.model.path, feeds, context.recipe.target.threads)}
 
-    return context.store.obtain("audit", key, make).facts
+    return context.store.obtain("audit", audit_key(context, made.digest), make).facts
 
 
 def _parity(source: Source, trial: Trial) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from compress.measure.isolated import Bench, latency_values
 from compress.measure.latency import Plan
 from compress.measure.stats import Floats
 from compress.stages.context import Context, machine_key, read_array, relative_progress, write_array
+from compress.store import Key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,13 +42,6 @@ def evaluate(context: Context, path: Path, digest: str, split: str, *, reference
     """Scores of the file on a split, its size and memory. reference: the float model's outputs (k, ...), or None."""
     inputs, target = context.inputs, context.recipe.target
     runner = Runner(provider=target.provider, threads=target.threads, batch=max(target.batch_sizes))
-    key = machine_key(context) | {
-        "file": digest,
-        "data": inputs.splits.digests[split],
-        "metric": inputs.metric_digest,
-        "batch": runner.batch,
-        "code": code_digest("compress.measure.accuracy"),
-    }
 
     def make(folder: Path) -> dict[str, Any]:
         progress = relative_progress(context.listener, f"{path.parent.name.rsplit('-', 1)[0]} on {split}")
@@ -57,7 +51,7 @@ def evaluate(context: Context, path: Path, digest: str, split: str, *, reference
         memory = isolated.peak_memory(path, context.feeds(runner.batch), context.bench)
         return {"size_bytes": path.stat().st_size, "peak_memory_bytes": memory, "batch": runner.batch}
 
-    entry = context.store.obtain("scores", key, make)
+    entry = context.store.obtain("scores", scores_key(context, digest, split), make)
     scores = read_array(entry.path, "scores").astype(np.float64)
     outputs = read_array(entry.path, "outputs")
     metrics = {inputs.metric.name: Value(**vars(score_interval(scores)))} | _cost(entry.facts)
@@ -66,15 +60,31 @@ def evaluate(context: Context, path: Path, digest: str, split: str, *, reference
     return Trial(scores=scores, outputs=outputs, metrics=metrics)
 
 
-def time_against(context: Context, baseline: Path, path: Path, batch: int, plan: Plan) -> Timing:
-    """Paired timing of the file against the baseline file at one batch size, in a process of its own."""
-    key = machine_key(context) | {
+def scores_key(context: Context, digest: str, split: str) -> Key:
+    """What the scores of a file on a split depend on."""
+    return machine_key(context) | {
+        "file": digest,
+        "data": context.inputs.splits.digests[split],
+        "metric": context.inputs.metric_digest,
+        "batch": max(context.recipe.target.batch_sizes),
+        "code": code_digest("compress.measure.accuracy"),
+    }
+
+
+def timing_key(context: Context, baseline: Path, path: Path, batch: int, plan: Plan) -> Key:
+    """What a paired timing depends on."""
+    return machine_key(context) | {
         "baseline": _sha(baseline),
         "file": _sha(path),
         "batch": batch,
         "plan": asdict(plan),
         "code": code_digest("compress.measure.worker"),
     }
+
+
+def time_against(context: Context, baseline: Path, path: Path, batch: int, plan: Plan) -> Timing:
+    """Paired timing of the file against the baseline file at one batch size, in a process of its own."""
+    key = timing_key(context, baseline, path, batch, plan)
     bench = Bench(provider=context.bench.provider, threads=context.bench.threads, plan=plan)
     entry = context.store.obtain(
         "timing", key, lambda _folder: isolated.compare_files(baseline, path, context.feeds(batch), bench)
