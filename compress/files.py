@@ -1,5 +1,6 @@
 """Files are written whole or not at all: a temporary file in the same folder, fsync, rename, fsync of the folder."""
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -93,8 +94,11 @@ def remove_temporaries(folder: Path) -> None:
 def require_writable(folder: Path, free_bytes: int) -> None:
     """Raise EnvironmentProblem unless `folder` can be made, written to, and has `free_bytes` left on its disk."""
     probe = folder / f"{TEMPORARY_PREFIX}probe-{os.getpid()}"
-    write_bytes(probe, b"")
-    probe.unlink(missing_ok=True)
+    try:
+        write_bytes(probe, b"")
+    finally:
+        with contextlib.suppress(OSError):
+            probe.unlink()
     free = shutil.disk_usage(folder).free
     if free < free_bytes:
         fact = f"{free / 1e6:.0f} MB are free, {free_bytes / 1e6:.0f} MB may be needed"

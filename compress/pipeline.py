@@ -227,9 +227,16 @@ def _conclude(
     artefact = _place_artefact(findings, best, folder.path)
     exit_code = {"pass": EXIT_PASS, "stopped": EXIT_INTERRUPTED}.get(findings.outcome, EXIT_GATE)
     document = assemble.report(
-        loaded, findings, environment=_environment(context, timing["before"]), data=_data(context), best=best,
-        exit_code=exit_code, seconds=timing["seconds"], folder=folder.path, artefact=artefact, stages=folder.path / "stages",
-    )  # fmt: skip
+        loaded,
+        findings,
+        environment=_environment(context, timing["before"]),
+        data=_data(context),
+        best=best,
+        exit_code=exit_code,
+        seconds=timing["seconds"],
+        folder=folder.path,
+        artefact=artefact,
+    )
     report = Report.model_validate(document)
     with progress.step("report", "report.json and report.html"):
         write_json(folder.path / "report.json", document)

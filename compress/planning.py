@@ -1,4 +1,4 @@
-"""What a run would do, from the store alone: which steps are cached, which are not and why, how long they took before."""
+"""What a run would do, from the store alone: what is cached, what is not and why, how long it took before."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ SECONDS_PER_SCHEME = 15.0
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """state: cached (reused), run (will run), maybe (depends on what comes before). guessed: seconds are not from here."""
+    """state: cached (reused), run (will run), maybe (depends on what comes before); guessed: not timed here before."""
 
     name: str
     depth: int = 0
@@ -50,7 +50,7 @@ def estimates(recipe: Recipe, output: Path) -> list[tuple[str, float | None]]:
 
 
 def plan(loaded: LoadedRecipe, output: Path) -> list[Step]:
-    """The steps of a run in order. Loads model and data to know their digests; raises what `run` would raise for them."""
+    """The steps of a run in order. Loads model and data for their digests; raises what `run` would raise for them."""
     from compress.stages.baseline import export_key
     from compress.stages.context import Context
     from compress.stages.inputs import load_inputs

@@ -29,7 +29,7 @@ def plan(
     from compress.recipe.load import load_recipe
     from compress.recipe.packaged import find_recipe
 
-    loaded = load_recipe(find_recipe(recipe), overrides)
+    loaded = load_recipe(find_recipe(recipe), overrides or ())
     steps = planning.plan(loaded, output)
     if as_json:
         emit_json([vars(step) for step in steps])

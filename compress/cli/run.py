@@ -34,7 +34,7 @@ def run(
     from compress.recipe.load import load_recipe
     from compress.recipe.packaged import find_recipe
 
-    loaded = load_recipe(find_recipe(recipe), overrides)
+    loaded = load_recipe(find_recipe(recipe), overrides or ())
     before = signal.signal(signal.SIGTERM, _as_interrupt)
     from compress import pipeline, planning
     from compress.report.progress import RunProgress

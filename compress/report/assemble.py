@@ -39,9 +39,17 @@ class Confirmed(Protocol):
 
 
 def report(
-    loaded: LoadedRecipe, found: Found, *, environment: Row, data: Row, best: Candidate | None, exit_code: int,
-    seconds: float, folder: Path, artefact: Path | None, stages: Path,
-) -> Row:  # fmt: skip
+    loaded: LoadedRecipe,
+    found: Found,
+    *,
+    environment: Row,
+    data: Row,
+    best: Candidate | None,
+    exit_code: int,
+    seconds: float,
+    folder: Path,
+    artefact: Path | None,
+) -> Row:
     """The report document. Paths in it are relative to the run's folder."""
     return {
         "schema": SCHEMA,
@@ -63,7 +71,7 @@ def report(
         "baseline": "onnxruntime-fp32",
         "measurement": found.measurement,
         "candidates": [
-            _candidate(candidate, stages)
+            _candidate(candidate, folder / "stages")
             for candidate in found.candidates
             if candidate.form != "float" or candidate is best
         ],

@@ -99,9 +99,12 @@ def _measure_torch(context: Context, batch: int) -> dict[str, Any]:
     torch.set_num_threads(context.recipe.target.threads)
     try:
         found = evaluate_callable(
-            lambda feeds: run_torch(inputs.model, feeds), inputs.splits["select"].take(TORCH_SAMPLES), inputs.metric, 64,
+            lambda feeds: run_torch(inputs.model, feeds),
+            inputs.splits["select"].take(TORCH_SAMPLES),
+            inputs.metric,
+            64,
             relative_progress(context.listener, "torch eager on select"),
-        )  # fmt: skip
+        )
         feeds = context.feeds(batch)
 
         def call() -> object:

@@ -67,7 +67,7 @@ def test_an_interrupted_run_reports_what_it_has_and_continues(finished, tmp_path
     process = start([str(recipe)], tmp_path)
     wait_for(process, store, "ptq-*/done.json", 2)
     process.send_signal(sent)
-    out, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
     report = newest_report(tmp_path).report
