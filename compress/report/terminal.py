@@ -14,7 +14,8 @@ from compress.report.schema import Baseline, Candidate, JudgedGate, LedgerRow, M
 
 WIDE = 112
 NARROWEST_NAME = 10
-BASELINE_METRICS = ("latency_p50_ms", "latency_p99_ms", "throughput_per_s", "size_bytes", "peak_memory_bytes")
+# Most wanted first: the last ones give way when the console is narrow.
+BASELINE_METRICS = ("latency_p50_ms", "latency_p99_ms", "size_bytes", "peak_memory_bytes", "throughput_per_s")
 
 Cell = str | Text
 
@@ -47,17 +48,31 @@ def _print_outcome(report: Report, console: Console) -> None:
 def _print_baselines(report: Report, console: Console) -> None:
     _heading(console, "Baselines")
     shown = [name for name in (view.quality_metric(report), *BASELINE_METRICS) if name and _has(report.baselines, name)]
-    table: list[list[Cell]] = [["baseline", *(words.title(name) for name in shown)]]
-    for baseline in report.baselines:
-        chosen = baseline.name == report.baseline
-        name = f"{_pick(console, '▸ ', '> ') if chosen else '  '}{words.one_line(baseline.name)}"
-        table.append([name, *(_two_part(baseline, metric) for metric in shown)])
+    table = _baseline_table(report, console, shown)
+    while len(shown) > 2 and _total_width(table) > console.width:
+        shown.pop()
+        table = _baseline_table(report, console, shown)
     _print_table(console, table, "no baseline was measured")
     if report.measurement and report.measurement.a_a:
         test = report.measurement.a_a
         said = {True: "clean", False: "noisy: small differences mean nothing", None: "not judged"}[test.clean]
         found = words.evidence("speedup", Measured(value=test.value, low=test.low, high=test.high, n=test.n))
         _say(console, f"A/A test of the baseline: {found}, {said}", style="dim")
+
+
+def _baseline_table(report: Report, console: Console, shown: Sequence[str]) -> list[list[Cell]]:
+    table: list[list[Cell]] = [["baseline", *(words.title(name) for name in shown)]]
+    for baseline in report.baselines:
+        chosen = baseline.name == report.baseline
+        name = f"{_pick(console, '▸ ', '> ') if chosen else '  '}{words.one_line(baseline.name)}"
+        table.append([name, *(_two_part(baseline, metric) for metric in shown)])
+    return table
+
+
+def _total_width(table: Sequence[Sequence[Cell]]) -> int:
+    """Cells that the table needs, a gap after each column included."""
+    columns = zip(*table, strict=True)
+    return sum(max(_width(Text(cell) if isinstance(cell, str) else cell) for cell in column) + 1 for column in columns)
 
 
 def _print_candidates(report: Report, console: Console) -> None:
