@@ -137,7 +137,7 @@ class Ceilings:
         return max(one.best.value for one in self.levels[names.index(level) :])
 
     def level_for(self, resident_bytes: int) -> str:
-        """The level that bounds a model that keeps `resident_bytes` in use: the last cache when half of it is enough."""
+        """The level that bounds a model that keeps `resident_bytes` in use: the last cache if half of it is enough."""
         *caches, dram = self.levels
         if caches and caches[-1].size_bytes and resident_bytes <= caches[-1].size_bytes / 2:
             return caches[-1].name
