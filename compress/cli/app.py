@@ -7,6 +7,7 @@ import typer
 import compress
 from compress.cli.check import check
 from compress.cli.cp import cp
+from compress.cli.doctor import doctor
 from compress.cli.ls import cat, ls
 from compress.cli.output import emit
 from compress.cli.plan import plan
@@ -24,6 +25,7 @@ VERBS = (
     cat,
     cp,
     schema,
+    doctor,
 )
 
 app = typer.Typer(
