@@ -1,7 +1,7 @@
 # Everything a fresh machine needs is Python 3.11 or newer and make.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
-PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP = $(VENV)/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .PHONY: run test lint bench test-vision clean
 
@@ -25,14 +25,16 @@ test-vision: .venv-vision/.ready
 	.venv-vision/bin/python -m pytest -m vision tests
 
 $(VENV)/bin/python:
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=/path/to/python")'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=/path/to/python")'
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing into $(VENV): about 2 GB, a few minutes"
 	$(PIP) -e .
 	touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing into $(VENV) with what the tests need: about 2 GB, a few minutes"
 	$(PIP) -e '.[dev]'
 	touch $@ $(VENV)/.run
 
