@@ -108,7 +108,7 @@ class AnalyzedOp(Part):
     macs: int | None = None
     flops: int | None = None
     bytes: dict[str, Number] = {}
-    intensity: Number = None
+    intensity_flop_per_byte: Number = None
     time_ms: Number = None
     time_share: Number = None
 

@@ -14,7 +14,7 @@ TOP_OPS = 10
 
 
 def run(context: Context, model: FloatModel) -> dict[str, Any]:
-    """`compress.analysis/1` of the recipe's model at its first batch size, with the float file's measured operators."""
+    """`compress.analysis/1` of the recipe's model for one sample, with the float file's measured operators."""
     analysis = _count(context)
     nodes = profile(context, model.path, model.entry.digest)
     return analysis | {"top_ops_runtime": nodes[:TOP_OPS], "runtime_total_ms": sum(node["time_ms"] for node in nodes)}
@@ -45,7 +45,7 @@ def count_key(context: Context) -> Key:
     return {
         "model": context.inputs.model_digest,
         "inputs": {name: [str(v.dtype), list(v.shape[1:])] for name, v in context.inputs.feeds.items()},
-        "batch": context.recipe.target.batch_sizes[0],
+        "batch": 1,
         "code": code_digest("compress.stages.analyze"),
         "versions": export_versions(),
     }
@@ -55,11 +55,9 @@ def _count(context: Context) -> dict[str, Any]:
     from compress.analyze.trace import trace
     from compress.export.onnx import call_arguments
 
-    batch = context.recipe.target.batch_sizes[0]
-
     def make(_folder: Path) -> dict[str, Any]:
         context.listener.update(0, 1, "counting operators")
-        args, kwargs = call_arguments(context.feeds(batch))
+        args, kwargs = call_arguments(context.feeds(1))
         return analysis_dict(trace(context.inputs.model, args, kwargs))
 
     return context.store.obtain("analysis", count_key(context), make).facts

@@ -139,7 +139,7 @@ def report_dict(
                     "macs": 450_000 * (number + 1),
                     "flops": 900_000 * (number + 1),
                     "bytes": {"weight": 9216, "act": 25088},
-                    "intensity": 26.2,
+                    "intensity_flop_per_byte": 26.2,
                     "time_ms": 0.11 * (number + 1),
                     "time_share": 0.02 * (number + 1),
                 }
