@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compress.data import Array
-from compress.errors import InputError
+from compress.errors import CompressError, InputError
 
 Scores = NDArray[np.float64]
 Outputs = dict[str, Array]
@@ -41,7 +41,7 @@ def user_metric(
 
     def score(outputs: Outputs, labels: Array) -> Scores:
         given = next(iter(outputs.values())) if len(outputs) == 1 else outputs
-        values = np.asarray(function(given, labels), dtype=np.float64)
+        values = _scores_of(name, function, given, labels)
         if values.shape != (len(labels),):
             fact = f"returned shape {list(values.shape)} for {len(labels)} samples"
             raise InputError(f"metric '{name}'", fact, "Return one score per sample")
@@ -50,6 +50,18 @@ def user_metric(
         return values
 
     return Metric(name=name, direction=direction, chance=chance, score=score)
+
+
+def _scores_of(name: str, function: Callable[..., object], given: object, labels: Array) -> Scores:
+    """What the user's function returns, as numbers; whatever it raises becomes one line that names it."""
+    try:
+        return np.asarray(function(given, labels), dtype=np.float64)
+    except CompressError:
+        raise
+    except Exception as error:  # the user's code, so any class
+        message = " ".join(str(error).split())[:200]
+        fact = f"raised {type(error).__name__}: {message}"
+        raise InputError(f"metric '{name}'", fact, "Return one finite number per sample") from error
 
 
 def check_labels(labels: Array, classes: int, split: str) -> None:

@@ -110,10 +110,10 @@ def _enough(log_ratios: list[float], calls: int, elapsed: float, plan: Plan) -> 
 
 
 def _timed(call: Call, calls: int) -> list[float]:
-    """Milliseconds of each call."""
+    """Milliseconds of each call; at least a nanosecond, which a coarse clock may not see."""
     found = []
     for _ in range(calls):
         start = time.perf_counter_ns()
         call()
-        found.append((time.perf_counter_ns() - start) / 1e6)
+        found.append(max(1, time.perf_counter_ns() - start) / 1e6)
     return found
