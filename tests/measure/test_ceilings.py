@@ -147,7 +147,7 @@ def test_pools_are_timed_by_the_clock():
 
 
 def test_the_best_trial_wins_and_long_calls_are_not_made():
-    watch = Stopwatch(threads=2, effort=Effort(repeats=1, repeat_seconds=0.001, call_seconds=0.05))
+    watch = Stopwatch(threads=2, effort=Effort(repeats=1, repeat_seconds=0.001, call_seconds=0.5))
 
     def trial(how: str, work: float, seconds: float) -> Trial:
         return Trial(how=how, work=work, make=lambda: lambda: time.sleep(seconds))

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 # Channels and side of the 3x3 convolutions in the four stages of a ResNet at 224 pixels.
 CONV_SHAPES = ((64, 56), (128, 28), (256, 14), (512, 7))
-CHAIN = 100
+# Far apart, so that a short chain timed while the core was slow cannot swallow the difference.
+CHAINS = (20, 420)
 
 PRODUCTS: tuple[tuple[str, str, Callable[[int], "ModelProto"]], ...] = (
     ("fp32", "MatMul", graphs.float_product),
@@ -62,13 +63,12 @@ def _conv_trials(op: str, build: Callable[[int, int], "ModelProto"], watch: Stop
 
 
 def _node_cost(watch: Stopwatch) -> Figure:
-    """(time of 200 nodes - time of 100) / 100: what a session costs as a whole drops out."""
-    short, long = (
-        watch.time(_call(graphs.chain(length), watch.threads, optimise=False)) for length in (CHAIN, 2 * CHAIN)
-    )
+    """(time of the long chain - time of the short one) / difference in nodes: what a session costs drops out."""
+    short, long = (watch.time(_call(graphs.chain(length), watch.threads, optimise=False)) for length in CHAINS)
+    nodes = CHAINS[1] - CHAINS[0]
     # Two timings that disagree can leave less than nothing; the clock cannot tell below one nanosecond.
-    nanoseconds = max(1.0, (long.seconds - short.seconds) / CHAIN * 1e9)
-    return long.figure(nanoseconds, f"onnxruntime Add on one number, {2 * CHAIN} nodes less {CHAIN}")
+    nanoseconds = max(1.0, (long.seconds - short.seconds) / nodes * 1e9)
+    return long.figure(nanoseconds, f"onnxruntime Add on one number, {CHAINS[1]} nodes less {CHAINS[0]}")
 
 
 def _made(build: "Callable[..., ModelProto]", shape: tuple[int, ...], watch: Stopwatch) -> Call:
