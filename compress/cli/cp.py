@@ -27,6 +27,8 @@ def cp(
     target = dest / f"{recipe.name}.yaml" if dest.is_dir() else dest
     if target.is_dir():
         raise InputError(str(target), "a folder has this name", "Name another file")
+    if not target.parent.is_dir():
+        raise InputError(str(target), "its folder does not exist", "Make the folder first, or name another place")
     if target.exists() and not force:
         raise InputError(str(target), "the file exists", "Name another, or overwrite it with --force")
     write_text(target, _with_schema_of(recipe.path))

@@ -12,15 +12,12 @@ def report(
 ) -> None:
     """Show the report of a run, and render it as HTML.
 
+    \b
+    compress report int8
+    compress report runs/int8/2026-01-31T12-00-00 --no-html
+    compress report int8 --json > report.json
+
     The page is made anew from report.json; no model is loaded and nothing is measured.
-
-    Examples:
-
-      compress report int8
-
-      compress report runs/int8/2026-01-31T12-00-00 --no-html
-
-      compress report int8 --json > report.json
     """
     # Rendering is slow to import, and --help needs none of it.
     from rich.console import Console

@@ -124,9 +124,9 @@ def test_cp_overwrites_only_when_forced(folder: Path, capsys: pytest.CaptureFixt
 
 
 def test_cp_into_a_missing_folder_is_explained(capsys: pytest.CaptureFixture[str]):
-    assert main(["cp", "int8", "no/such/x.yaml"]) == 3
+    assert main(["cp", "int8", "no/such/x.yaml"]) == 2
     assert capsys.readouterr().err == (
-        "no/such/x.yaml: cannot be written: No such file or directory. Name another place.\n"
+        "no/such/x.yaml: its folder does not exist. Make the folder first, or name another place.\n"
     )
 
 

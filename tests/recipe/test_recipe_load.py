@@ -77,7 +77,9 @@ def test_comments_key_order_and_spelled_out_defaults_keep_the_digest(recipe_file
     assert len(digest) == len("sha256:") + 64
 
 
-@pytest.mark.parametrize("override", ["seed=1", "budget.minutes=61", "stages.ptq.method=x", "model.kwargs.width=4"])
+@pytest.mark.parametrize(
+    "override", ["seed=1", "budget.minutes=61", "stages.ptq.method=u8u8-tensor", "model.kwargs.width=4"]
+)
 def test_another_value_is_another_digest(recipe_file: Path, override: str):
     assert load_recipe(recipe_file, [override]).digest != load_recipe(recipe_file).digest
 
@@ -109,17 +111,17 @@ def test_a_key_has_a_place_and_a_left_out_one_that_of_its_section(recipe_file: P
 
 
 def test_an_overridden_key_stands_at_its_override(recipe_file: Path):
-    loaded = load_recipe(recipe_file, ["stages.ptq.method=x", "target={threads: 4}"])
+    loaded = load_recipe(recipe_file, ["stages.ptq.method=u8u8-tensor", "target={threads: 4}"])
     assert loaded.place("stages[0].method") == "--set stages.ptq.method"
     assert loaded.place("target.threads") == "--set target: target.threads"
     assert loaded.place("name") == "x.yaml:2:1: name"
 
 
 OVERRIDES = {
-    "stages.ptq.method=x": lambda recipe: recipe.stages[0].method == "x",
+    "stages.ptq.method=u8u8-tensor": lambda recipe: recipe.stages[0].method == "u8u8-tensor",
     "stages[0].exclude=[a, b]": lambda recipe: recipe.stages[0].exclude == ["a", "b"],
     "stages[0].ptq.exclude=[a]": lambda recipe: recipe.stages[0].exclude == ["a"],
-    "stages.ptq={method: y}": lambda recipe: recipe.stages[0].method == "y",
+    "stages.ptq={method: u8s8-tensor}": lambda recipe: recipe.stages[0].method == "u8s8-tensor",
     "stages[0]=ptq": lambda recipe: recipe.stages[0].method == "auto",
     "gates[1].min=2": lambda recipe: recipe.gates[1].min == 2.0,
     "target.batch_sizes=[1,8]": lambda recipe: recipe.target.batch_sizes == [1, 8],
@@ -151,8 +153,8 @@ def test_an_override_mends_a_recipe(recipe_file: Path):
 
 def test_a_renamed_stage_is_overridden_by_its_name(recipe_file: Path):
     edited(recipe_file, "- ptq", "- ptq: {name: first}\n  - ptq: {name: second}")
-    recipe = load_recipe(recipe_file, ["stages.second.method=x"]).recipe
-    assert [stage.method for stage in recipe.stages] == ["auto", "x"]
+    recipe = load_recipe(recipe_file, ["stages.second.method=u8u8-tensor"]).recipe
+    assert [stage.method for stage in recipe.stages] == ["auto", "u8u8-tensor"]
 
 
 def test_weights_count_from_the_recipes_folder(folder: Path, recipe_file: Path):
