@@ -119,4 +119,6 @@ def test_this_package_imports_by_full_name_so_that_no_import_is_missed():
 
 def test_a_stage_depends_on_what_it_calls():
     clear()
-    assert {"compress.measure.stats", "compress.metrics", "compress.errors"} <= code._closure("compress.measure.accuracy")
+    assert {"compress.measure.stats", "compress.metrics", "compress.errors"} <= code._closure(
+        "compress.measure.accuracy"
+    )

@@ -200,7 +200,7 @@ FAULTS: list[tuple[object, str]] = [
     (Samples([{"image": 1, "label": 2}]), "split 'select', sample 0: it is dict"),
     (Samples([*items(3), (1, 2, 3)]), "split 'select', sample 3: it is tuple of 3"),
     (Samples([Named(1, 2, 3)]), "sample 0: it is Named of 3"),
-    (Samples([*items(3), ValueError("bad jpeg\nmore")]), "split 'select', sample 3: reading it raised ValueError: bad jpeg"),
+    (Samples([*items(3), ValueError("bad jpeg\nmore")]), "sample 3: reading it raised ValueError: bad jpeg"),
     (Samples([*items(3), OSError(2, "No such file")]), "sample 3: reading it raised FileNotFoundError"),
     (Samples([*items(3), AssertionError()]), "sample 3: reading it raised AssertionError."),
     (Samples([(np.zeros((3, 4, 4)), 0), (np.zeros((3, 5, 5)), 1)]), "samples 0 to 1 cannot be stacked"),
@@ -233,7 +233,7 @@ def test_a_dataset_that_cannot_count_itself_is_told():
 
 
 UNLIKE: list[tuple[np.ndarray, str]] = [
-    (np.moveaxis(pair(20, 1)[0], 1, -1), "split 'calibration' has input float32[4, 4, 3], but 'select' has input float32[3, 4, 4]"),
+    (np.moveaxis(pair(20, 1)[0], 1, -1), "has input float32[4, 4, 3], but 'select' has input float32[3, 4, 4]"),
     (pair(20, 1)[0][..., :3], "float32[3, 4, 3]"),
     ((pair(20, 1)[0] * 255).astype(np.uint8), "uint8[3, 4, 4]"),
     (pair(20, 1)[0].astype(np.float64), "float64[3, 4, 4]"),
