@@ -58,7 +58,7 @@ def test_the_bound_of_a_paired_drop_covers_the_truth(n: int, loses: float, wins:
     truth = loses - wins
     # 95 % is promised; counts are discrete, and 4000 draws see a share to within 0.7 points.
     assert repeats[highs >= truth].sum() / 4000 >= 0.94
-    # The other side only calls a gate failed instead of undecided; with few pairs the score bound is a little short there.
+    # The other side only turns undecided into fail; with few discordant pairs the score bound is a little short there.
     assert repeats[lows <= truth].sum() / 4000 >= 0.92
 
 
