@@ -84,7 +84,7 @@ def _request(kind: str, path: Path, bench: Bench) -> dict[str, Any]:
 
 
 def _ask(request: dict[str, Any], feeds: Feeds) -> dict[str, Any]:
-    with _saved(feeds) as inputs:
+    with _saved(feeds) as inputs, _in_time(request):
         finished = subprocess.run(
             [sys.executable, "-m", "compress.measure.worker"],
             input=json.dumps(request | {"inputs": str(inputs)}),
@@ -110,6 +110,15 @@ def _answer(request: dict[str, Any], finished: subprocess.CompletedProcess[str])
         error = answer["error"]
         raise ERRORS.get(error["class"], InputError)(error["place"], error["fact"], error["remedy"])
     return dict(answer["ok"])
+
+
+@contextmanager
+def _in_time(request: dict[str, Any]) -> Iterator[None]:
+    try:
+        yield
+    except subprocess.TimeoutExpired as error:
+        fact = f"the process that ran it gave no answer within {TIMEOUT_SECONDS} s"
+        raise InputError(request.get("b", request["a"]), fact, "Try smaller batch sizes, or more threads") from error
 
 
 def child_environment() -> dict[str, str]:
