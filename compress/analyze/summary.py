@@ -1,9 +1,10 @@
 """The op table as the JSON document `compress.analysis/1`. Pure Python."""
 
-from collections import Counter, defaultdict, deque
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from compress.analyze.attribute import attributed
 from compress.analyze.schema import ANALYSIS
 from compress.analyze.table import LEVELS, Op, OpTable, TensorInfo
 from compress.analyze.traffic import Tally, Traffic, traffic
@@ -18,7 +19,7 @@ def analysis_dict(table: OpTable, *, measured: Measured | None = None, top: int 
     time that matches what the row names (`name` is matched like `module`). The rest is summed in `unattributed_ms`.
     """
     moved = traffic(table)
-    times, unattributed = _times(table.ops, measured or ())
+    times, unattributed = attributed(table.ops, measured or ())
     rows = [_op_row(op, moved, index, times.get(index)) for index, op in enumerate(table.ops)]
     return {
         "schema": ANALYSIS,
@@ -103,21 +104,3 @@ def _top(rows: list[dict[str, Any]], key: str, count: int) -> list[int]:
 def _top_bytes(moved: Traffic, count: int) -> list[int]:
     sizes = [(-moved.bytes_of("G", index), index) for index in range(len(moved.per_op["G"]))]
     return [index for nbytes, index in sorted(sizes)[:count] if nbytes < 0]
-
-
-def _times(ops: Sequence[Op], measured: Measured) -> tuple[dict[int, float], float]:
-    waiting: dict[tuple[str | None, str | None], deque[int]] = defaultdict(deque)
-    for index, op in enumerate(ops):
-        for key in ((op.module, op.op), (op.module, None), (None, op.op)):
-            waiting[key].append(index)
-    times: dict[int, float] = {}
-    unattributed = 0.0
-    for row in measured:
-        queue = waiting[row.get("module", row.get("name")), row.get("op")]
-        while queue and queue[0] in times:
-            queue.popleft()
-        if queue:
-            times[queue.popleft()] = float(row["time_ms"])
-        else:
-            unattributed += float(row["time_ms"])
-    return times, unattributed
