@@ -30,7 +30,7 @@ MOSTLY = 0.5
 # So far above its bound, an op is held up by its kernel and not by the machine.
 FAR_ABOVE_BOUND = 3.0
 # Picking rows by index moves data about; looking up a table of weights is what the model is for.
-INDEXING = frozenset("gather index index_select take take_along_dim masked_select gathernd gatherelements".split())
+INDEXING = frozenset(["gather", "index", "index_select", "take", "take_along_dim", "masked_select", "gathernd", "gatherelements"])
 CASTING = frozenset(("quantizelinear", "dequantizelinear", "quantize_per_tensor", "quantize_per_channel", "dequantize"))
 
 
@@ -50,7 +50,9 @@ class Measured:
     def __post_init__(self) -> None:
         whole = self.end_to_end_ms
         if not 0 < whole.low <= whole.value <= whole.high:
-            raise InputError("end_to_end_ms", f"{whole.value} in [{whole.low}, {whole.high}] is no time", "Measure again")
+            raise InputError(
+                "end_to_end_ms", f"{whole.value} in [{whole.low}, {whole.high}] is no time", "Measure again"
+            )
         if self.batch < 1 or any(float(row["time_ms"]) < 0 for row in self.ops):
             raise InputError("measured times", "a batch below 1 or a time below 0", "Measure again")
 

@@ -28,7 +28,8 @@ def with_weights(table: OpTable, nbytes: float, *, everything: bool = False, con
         t.storage: min(1.0, nbytes / t.itemsize)
         for op in table.ops
         for t in op.inputs
-        if t.role == "weight" and (everything or (_takes_weights(op) and len(t.shape) >= 2 and (convs or not is_conv(op))))
+        if t.role == "weight"
+        and (everything or (_takes_weights(op) and len(t.shape) >= 2 and (convs or not is_conv(op))))
     }
     return Bits(table=rescaled(table, sizes), dtypes=working_types(table.ops), extra_bytes={})
 
@@ -121,7 +122,9 @@ class _Flow:
             if group not in self.integer:
                 continue
             for tensor, made in (*((t, False) for t in op.reads), *((t, True) for t in op.writes)):
-                local = self.written.get(tensor.storage) == {group} and (not made or self.read.get(tensor.storage) == {group})
+                local = self.written.get(tensor.storage) == {group} and (
+                    not made or self.read.get(tensor.storage) == {group}
+                )
                 known = tensor.storage in inner or (tensor.storage, made) in seen
                 if tensor.role == "weight" or local or known or tensor.itemsize <= 1:
                     continue
