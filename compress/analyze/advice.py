@@ -13,7 +13,7 @@ LITTLE = 1.05
 
 @dataclass(frozen=True, kw_only=True)
 class Lever:
-    """remedy: a name the product knows; does: what it changes; method: the prediction that says how much, by its start."""
+    """remedy: a name the product knows; does: what it changes; method: how the predictions that say how much begin."""
 
     remedy: str
     does: str

@@ -111,8 +111,8 @@ def above_roof(measured: Span, bound: Bound, ceilings: Ceilings, place: str, *, 
         "count": f"the count of {_counted(bound.limit)} is too high for what really ran",
     }[wrong]
     sentence = (
-        f"{place}: measured {measured.value:.4g} ms [{measured.low:.4g}, {measured.high:.4g}] (n={measured.n}) is below "
-        f"its {bound.limit} bound of {bound.hard_ms:.4g} ms; most likely {reason}."
+        f"{place}: measured {measured.value:.4g} ms [{measured.low:.4g}, {measured.high:.4g}] (n={measured.n}) is "
+        f"below its {bound.limit} bound of {bound.hard_ms:.4g} ms; most likely {reason}."
     )
     return AboveRoof(
         place=place,

@@ -30,7 +30,9 @@ MOSTLY = 0.5
 # So far above its bound, an op is held up by its kernel and not by the machine.
 FAR_ABOVE_BOUND = 3.0
 # Picking rows by index moves data about; looking up a table of weights is what the model is for.
-INDEXING = frozenset(["gather", "index", "index_select", "take", "take_along_dim", "masked_select", "gathernd", "gatherelements"])
+INDEXING = frozenset(
+    ("gather", "index", "index_select", "take", "take_along_dim", "masked_select", "gathernd", "gatherelements")
+)
 CASTING = frozenset(("quantizelinear", "dequantizelinear", "quantize_per_tensor", "quantize_per_channel", "dequantize"))
 
 
@@ -59,7 +61,7 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class OpTime:
-    """One op of the table. class_: what its time is spent on; measured: whether the time is, or comes from the bound."""
+    """One op of the table. class_: what its time is spent on; measured: whether the time is, or the bound gave it."""
 
     index: int
     class_: Class

@@ -17,7 +17,7 @@ LEVEL_OF_RUNTIME: dict[str, str] = {"torch": "U", "onnxruntime": "G"}
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """One op. bytes: by level (C, G, U) and tag; floor_ns: cost of starting it; hard_floor_ns: what no fusion avoids."""
+    """One op. bytes: by level (C, G, U) and tag; floor_ns: cost of its start; hard_floor_ns: what no fusion avoids."""
 
     flops: float
     dtype: str
@@ -32,7 +32,7 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """All ops, in the order of the table. resident_bytes: weights that are read and the most activations alive at once."""
+    """All ops, in the order of the table. resident_bytes: weights that are read, and the most activations alive."""
 
     ops: tuple[Cost, ...]
     resident_bytes: float

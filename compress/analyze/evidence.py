@@ -33,7 +33,7 @@ def of(
     table: OpTable, ceilings: Ceilings, shares: Shares, bound: Bound, measured: Measured | None, first: Class
 ) -> tuple[str, ...]:
     """Sentences in a fixed order: time against its bound, the class, what else is large, what is not known."""
-    found = [_time(shares, bound, measured), _class(first, shares, ceilings)]
+    found = [_time(bound, measured), _class(first, shares, ceilings)]
     movement = shares.share.get("movement", 0.0)
     if movement >= 0.25 and first != "movement":
         found.append(f"Layout copies take {movement:.0%}, which no compression of the model removes.")
@@ -52,7 +52,7 @@ def like(whole: Span, value: float) -> Span:
     return _Whole(value=value, low=whole.low * scale, high=whole.high * scale, n=whole.n)
 
 
-def _time(shares: Shares, bound: Bound, measured: Measured | None) -> str:
+def _time(bound: Bound, measured: Measured | None) -> str:
     low, high = bound.interval_ms
     limits = f"between {low:.4g} ms (each byte once) and {high:.4g} ms (nothing fused)"
     if measured is None:

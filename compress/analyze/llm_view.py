@@ -24,8 +24,9 @@ DOMINATES = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class LlmRow:
-    """One decode step. *_speedup: the bound on its time from 8- and 4-bit weights (scales not counted) and an 8-bit cache.
+    """One decode step.
 
+    *_speedup: the most that 8- and 4-bit weights (scales not counted) and an 8-bit cache can give;
     time_ms: the bound of the step; fits: weights and cache in the device's memory, None where its size is not known.
     """
 
@@ -45,7 +46,7 @@ class LlmRow:
 
 @dataclass(frozen=True, kw_only=True)
 class LlmView:
-    """rows: by context, then batch; ridge_flop_per_byte: of the device in `dtype`; decode, prefill: what they are about."""
+    """rows: by context, then batch; ridge_flop_per_byte: of the device in `dtype`; decode, prefill: in words."""
 
     dtype: str
     ridge_flop_per_byte: float
@@ -62,7 +63,7 @@ def llm_view(
     contexts: Sequence[int] = CONTEXTS,
     dtype: str | None = None,
 ) -> LlmView:
-    """The table and two sentences. dtype: the type products run in (fp32, bf16, ...), else the one of the weights' size.
+    """The table and two sentences. dtype: what products run in (fp32, bf16, ...), else the type of the weights' size.
 
     Raises InputError when no batch or context is given, or the device has no known rate.
     """
@@ -86,7 +87,7 @@ def llm_view(
 def config_of(sizes: Mapping[str, Any], place: str = "config.json") -> LlmConfig:
     """Sizes from the keys of a Llama-like `config.json`, also inside its `text_config`.
 
-    Without num_key_value_heads there is one for each head; without a type, 16 bits; without tie_word_embeddings, untied.
+    num_key_value_heads: one for each head where not given; type: 16 bits; tie_word_embeddings: false.
     Raises InputError for a size that is missing or no positive whole number, a type not known, or a mixture of experts.
     """
     sizes = sizes.get("text_config", sizes)
@@ -151,7 +152,8 @@ def _row(config: LlmConfig, limits: _Limits, batch: int, context: int) -> LlmRow
 
 def _decode_sentence(rows: Sequence[LlmRow], limits: _Limits) -> str:
     most = max(rows, key=lambda row: row.intensity_flop_per_byte)
-    reach = f"Decoding reaches {most.intensity_flop_per_byte:.3g} FLOP a byte at most (batch {most.batch}, context {most.context})"
+    where = f"batch {most.batch}, context {most.context}"
+    reach = f"Decoding reaches {most.intensity_flop_per_byte:.3g} FLOP a byte at most ({where})"
     if most.intensity_flop_per_byte >= limits.ridge:
         return f"{reach}, above the ridge of {limits.ridge:.3g}: there it is arithmetic, below it bytes."
     cached = [row for row in rows if row.kv_share > DOMINATES]
@@ -159,8 +161,8 @@ def _decode_sentence(rows: Sequence[LlmRow], limits: _Limits) -> str:
         return f"{reach}, under the ridge of {limits.ridge:.3g}: it reads weights, so fewer bits for them help."
     first = min(cached, key=lambda row: row.batch * row.context)
     return (
-        f"{reach}, under the ridge of {limits.ridge:.3g}; from batch {first.batch} at context {first.context} most bytes "
-        f"are cache ({first.kv_share:.0%}), where an 8-bit cache gives up to {first.kv_int8_speedup:.3g}x and "
+        f"{reach}, under the ridge of {limits.ridge:.3g}; from batch {first.batch} at context {first.context} "
+        f"most bytes are cache ({first.kv_share:.0%}), where an 8-bit cache gives up to {first.kv_int8_speedup:.3g}x and "
         f"4-bit weights up to {first.int4_weights_speedup:.3g}x."
     )
 

@@ -22,8 +22,9 @@ from compress.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What to predict. prune_ratios: shares of hidden channels to remove; round_to: channels a tile; batches: to grow to.
+    """What to predict.
 
+    prune_ratios: shares of hidden channels to remove; round_to: channels a tile; batches: to grow to;
     batch: samples in the table, unless the verdict was measured and says it; target_speedup: what is wanted of one
     method; probes: measured speed-ups of methods by their name.
     Raises InputError for a ratio outside (0, 1) or a count below 1.
@@ -141,7 +142,7 @@ def _fewer_weight_bytes(subject: Subject, usual: Bits, most: Bits, nbytes: float
 
 
 def crossover_rows(ceilings: Ceilings, dtype: str, weight_bytes: float) -> float | None:
-    """Rows of a product from which arithmetic in `dtype`, not its weights of `weight_bytes` an element, is the limit."""
+    """Rows of a product from which arithmetic in `dtype` is the limit, no longer weights of so many bytes each."""
     ridge = ceilings.ridge(dtype)
     # intensity = 2 * rows / weight_bytes
     return ridge * weight_bytes / 2 if ridge else None
@@ -162,7 +163,8 @@ def _narrower(ratio: float, round_to: int, means: str) -> Method:
         table = narrowed(subject.table, ratio=ratio, round_to=round_to)
         costs = subject.costs(table)
         macs = table.macs / subject.table.macs if subject.table.macs else 1.0
-        why = f"By {means}, hidden channels in tiles of {round_to}: {macs:.0%} of the work and {_mb(table.weight_bytes)} left"
+        left = f"{macs:.0%} of the work and {_mb(table.weight_bytes)} left"
+        why = f"By {means}, hidden channels in tiles of {round_to}: {left}"
         # Copies of fewer channels have shorter runs, not fewer of them: no gain is expected, though one is possible.
         kept = frozenset[Class](("movement",))
         return Change(expected=costs, hard=costs, why=why, level=subject.shares.level, kept=kept)

@@ -16,7 +16,7 @@ _NO_CHANNELS = ("int64", "int32", "bool")
 
 
 def narrowed(table: OpTable, *, ratio: float, round_to: int) -> OpTable:
-    """The table without `ratio` of its hidden channels, each count a multiple of `round_to` and never more than before."""
+    """The table without `ratio` of its hidden channels, in whole tiles of `round_to` and never more than before."""
     groups = _Groups()
     for op in table.ops:
         _tie(op, groups)

@@ -1,7 +1,7 @@
 """Three numbers for each method before it is tried: hard ceiling, expected gain, and a probe where one was made.
 
-hard     = T_now / LB_after                         roofs and compulsory bytes only: arithmetic, so it may stop a run
-expected = T_now / sum over classes of t_class * min(1, bound_after / bound_before), never under the cost of starting ops
+hard     = T_now / LB_after, from roofs and compulsory bytes only: arithmetic, so it may stop a run
+expected = T_now / sum over classes of t_class * min(1, bound_after / bound_before), at least the cost of starting ops
 probe    = what the caller measured
 Pure Python.
 """

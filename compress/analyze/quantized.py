@@ -42,7 +42,7 @@ def with_cache(table: OpTable, nbytes: float) -> Bits:
 
 
 def with_integers(table: OpTable) -> Bits:
-    """Products with weights in 8 bits, weights and activations. Activations are 8 bits where all who write and read them are.
+    """Products with weights in 8 bits; activations as well where all ops that write and read them are.
 
     Everywhere else a conversion reads the float and writes the integer, or the other way round.
     """

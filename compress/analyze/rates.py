@@ -1,4 +1,4 @@
-"""How fast a device can work in the type an op uses: roofs for hard bounds, usual rates for expectations. Pure Python."""
+"""How fast a device works in the type an op uses: roofs for hard bounds, usual rates for expectations. Pure Python."""
 
 from collections.abc import Sequence
 

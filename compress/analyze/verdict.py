@@ -66,7 +66,7 @@ def verdict(
     shares = classify(table, ceilings, measured=measured, loader_wait_share=wait)
     bound = model_bound(shares.costs, ceilings)
     doubts: tuple[str, ...] = ()
-    if _leading(shares)[0] == "overhead":
+    if _leading(shares)[:1] == ["overhead"]:
         doubts = _against_overhead(shares, bound, elasticity)
         if doubts:
             shares = classify(table, ceilings, measured=measured, loader_wait_share=wait, overhead=False)
@@ -98,12 +98,10 @@ def verdict(
 
 def _leading(shares: Shares) -> list[Class]:
     """Classes that take time, the verdict first. What no op explains is never the verdict while anything else is."""
-    order = sorted(CLASSES, key=lambda name: -shares.share.get(name, 0.0))
-    ranked = [name for name in order if shares.share.get(name, 0.0) > 0 and name != "unattributed"]
+    order = sorted(CLASSES, key=lambda name: (name == "unattributed", -shares.share.get(name, 0.0)))
+    ranked = [name for name in order if shares.share.get(name, 0.0) > 0]
     first = _first(shares.share)
-    if first:
-        ranked = [first, *(name for name in ranked if name != first)]
-    return ranked or [name for name in order if shares.share.get(name, 0.0) > 0]
+    return ranked if first is None else [first, *(name for name in ranked if name != first)]
 
 
 def _first(share: Mapping[Class, float]) -> Class | None:

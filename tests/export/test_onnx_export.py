@@ -141,7 +141,7 @@ def test_folding_changes_outputs_by_rounding_only(tmp_path):
 
 def test_the_file_says_nothing_about_the_machine_that_made_it(exported):
     content = exported[1].read_bytes()
-    for trace in (b"site-packages", b"/home", b'File "', str(Path.cwd()).encode(), b"stack_trace"):
+    for trace in (b"site-packages", b"/home", b"File \"", str(Path.cwd()).encode(), b"stack_trace"):
         assert trace not in content
 
 

@@ -138,10 +138,7 @@ def test_one_scheme_can_be_chosen_and_nodes_left_in_float(head_start):
 def test_an_excluded_node_that_is_not_there_is_named(head_start, capsys):
     recipe = write_recipe(head_start, RECIPE.replace("  - ptq", "  - ptq: {exclude: [haed/Gemm]}"))
     assert main(["run", str(recipe), "--output", str(head_start)]) == 2
-    assert (
-        "stages.ptq.exclude: no node 'haed/Gemm' in the exported model. Did you mean 'head/Gemm'?"
-        in capsys.readouterr().err
-    )
+    assert "stages.ptq.exclude: no node 'haed/Gemm' in the exported model. Did you mean 'head/Gemm'?" in capsys.readouterr().err
 
 
 def test_the_plan_knows_what_is_cached_and_why_not(head_start, capsys):

@@ -92,9 +92,7 @@ def test_the_recipe_knows_exactly_the_schemes_of_the_table():
 def test_dynamic_schemes_are_for_linear_heavy_nets_only():
     assert {scheme.kind for scheme in schemes_for(linear_share=0.1, method="auto")} == {"static"}
     assert {scheme.kind for scheme in schemes_for(linear_share=0.9, method="auto")} == {"static", "dynamic"}
-    assert [scheme.name for scheme in schemes_for(linear_share=0.1, method="dynamic-u8-tensor")] == [
-        "dynamic-u8-tensor"
-    ]
+    assert [scheme.name for scheme in schemes_for(linear_share=0.1, method="dynamic-u8-tensor")] == ["dynamic-u8-tensor"]
 
 
 @pytest.mark.parametrize("samples", [1, 15, 16, 17, 50])
