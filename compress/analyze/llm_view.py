@@ -162,8 +162,8 @@ def _decode_sentence(rows: Sequence[LlmRow], limits: _Limits) -> str:
     first = min(cached, key=lambda row: row.batch * row.context)
     return (
         f"{reach}, under the ridge of {limits.ridge:.3g}; from batch {first.batch} at context {first.context} "
-        f"most bytes are cache ({first.kv_share:.0%}), where an 8-bit cache gives up to {first.kv_int8_speedup:.3g}x and "
-        f"4-bit weights up to {first.int4_weights_speedup:.3g}x."
+        f"most bytes are cache ({first.kv_share:.0%}), where an 8-bit cache gives up to "
+        f"{first.kv_int8_speedup:.3g}x and 4-bit weights up to {first.int4_weights_speedup:.3g}x."
     )
 
 

@@ -33,7 +33,8 @@ def narrowed(table: OpTable, *, ratio: float, round_to: int) -> OpTable:
         before, after = _ends(op, sizes)
         work.append(_work(op, before, after))
         for tensor in op.inputs:
-            if tensor.role == "weight":
+            # What a view does with a weight says nothing; the op behind it does.
+            if tensor.role == "weight" and op.kind != "view":
                 sizes.setdefault(tensor.storage, _weight(op, tensor, before, after))
     return rescaled(table, sizes, work)
 
@@ -126,7 +127,7 @@ def _ends(op: Op, sizes: dict[int, float]) -> tuple[float, float]:
     """Share of the channels that an op reads and writes."""
     given = [t for t in op.inputs if t.role != "weight"]
     before = sizes.get(given[0].storage, 1.0) if given else 1.0
-    return before, sizes.get(op.outputs[0].storage, before) if op.outputs else before
+    return before, sizes.get(op.outputs[0].storage, 1.0) if op.outputs else before
 
 
 def _work(op: Op, before: float, after: float) -> float:

@@ -56,7 +56,7 @@ def complete(
     *,
     advice: "Sequence[Advice]" = (),
 ) -> dict[str, Any]:
-    """The document of `analysis_dict` with device, classes, verdict and stages filled in; the argument stays as it is."""
+    """`analysis` (of `analysis_dict`) with device, classes, verdict and stages filled in, as a new document."""
     return {
         **analysis,
         "unattributed_ms": verdict.shares.unattributed_ms if verdict.measured else analysis["unattributed_ms"],
