@@ -161,13 +161,15 @@ def _cache_int8(subject: Subject) -> Change:
 def _narrower(ratio: float, round_to: int, means: str) -> Method:
     def method(subject: Subject) -> Change:
         table = narrowed(subject.table, ratio=ratio, round_to=round_to)
-        costs = subject.costs(table)
+        least = narrowed(subject.table, ratio=ratio, round_to=round_to, keep_ends=False)
         macs = table.macs / subject.table.macs if subject.table.macs else 1.0
         left = f"{macs:.0%} of the work and {_mb(table.weight_bytes)} left"
         why = f"By {means}, hidden channels in tiles of {round_to}: {left}"
         # Copies of fewer channels have shorter runs, not fewer of them: no gain is expected, though one is possible.
         kept = frozenset[Class](("movement",))
-        return Change(expected=costs, hard=costs, why=why, level=subject.shares.level, kept=kept)
+        return Change(
+            expected=subject.costs(table), hard=subject.costs(least), why=why, level=subject.shares.level, kept=kept
+        )
 
     return method
 

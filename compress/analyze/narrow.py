@@ -15,12 +15,16 @@ from compress.analyze.table import Op, OpTable, TensorInfo
 _NO_CHANNELS = ("int64", "int32", "bool")
 
 
-def narrowed(table: OpTable, *, ratio: float, round_to: int) -> OpTable:
-    """The table without `ratio` of its hidden channels, in whole tiles of `round_to` and never more than before."""
+def narrowed(table: OpTable, *, ratio: float, round_to: int, keep_ends: bool = True) -> OpTable:
+    """The table without `ratio` of its hidden channels, in whole tiles of `round_to` and never more than before.
+
+    keep_ends=False: channels that the model gives out, or adds to its input, shrink as well; for bounds on any gain.
+    """
     groups = _Groups()
     for op in table.ops:
         _tie(op, groups)
-    groups.protected.update(t.storage for t in (*table.inputs, *table.outputs))
+    if keep_ends:
+        groups.protected.update(t.storage for t in (*table.inputs, *table.outputs))
     shares = groups.shares(ratio, round_to)
     sizes: dict[int, float] = {
         t.storage: shares[groups.find(t.storage)]
