@@ -106,13 +106,11 @@ def above_roof(measured: Span, bound: Bound, ceilings: Ceilings, place: str, *, 
     if measured.high >= bound.hard_ms:
         return None
     wrong = _wrong(bound.hard_ms / measured.high, bound.limit, ceilings, conv)
-    reason = {
-        "ceiling": f"the {bound.limit} ceiling of {ceilings.name} ({ceilings.source}) is too low: measure it again",
-        "count": f"the count of {_counted(bound.limit)} is too high for what really ran",
-    }[wrong]
+    reason = {"ceiling": _ceiling_sentence(bound.limit, ceilings), "count": _count_sentence(bound.limit)}[wrong]
     sentence = (
         f"{place}: measured {measured.value:.4g} ms [{measured.low:.4g}, {measured.high:.4g}] (n={measured.n}) is "
-        f"below its {bound.limit} bound of {bound.hard_ms:.4g} ms; most likely {reason}."
+        f"below its {bound.limit} bound of {bound.hard_ms:.4g} ms, {bound.hard_ms / measured.value:.3g} times too fast; "
+        f"most likely {reason}."
     )
     return AboveRoof(
         place=place,
@@ -160,5 +158,13 @@ def _wrong(excess: float, limit: Limit, ceilings: Ceilings, conv: bool) -> Liter
     return "ceiling" if ceilings.source == MEASURED or ceilings.contaminated else "count"
 
 
-def _counted(limit: Limit) -> str:
-    return {"arithmetic": "multiplications", "bandwidth": "bytes", "dispatch": "started ops"}[limit]
+def _ceiling_sentence(limit: Limit, ceilings: Ceilings) -> str:
+    whose = f"of {ceilings.name} ({ceilings.source})"
+    if limit == "dispatch":
+        return f"the cost of starting an op {whose} is too high: measure it again"
+    return f"the {limit} ceiling {whose} is too low: measure it again"
+
+
+def _count_sentence(limit: Limit) -> str:
+    counted = {"arithmetic": "multiplications", "bandwidth": "bytes", "dispatch": "started ops"}[limit]
+    return f"the count of {counted} is too high for what really ran"

@@ -116,15 +116,13 @@ def classify(
     costs = costs_of(table, ceilings, runtime)
     bounds = op_bounds(costs, ceilings)
     times, known, rest = _times(table.ops, bounds, level, measured)
+    classes = [
+        _class(op, cost, bound, ms, level, overhead)
+        for op, cost, bound, ms in zip(table.ops, costs.ops, bounds, times, strict=True)
+    ]
     rows = tuple(
-        OpTime(
-            index=index,
-            class_=_class(op, costs.ops[index], bounds[index], times[index], level, overhead),
-            time_ms=times[index],
-            measured=index in known,
-            bound=bounds[index],
-        )
-        for index, op in enumerate(table.ops)
+        OpTime(index=index, class_=class_, time_ms=times[index], measured=index in known, bound=bounds[index])
+        for index, class_ in enumerate(classes)
     )
     model_ms = sum(times) + rest
     total = model_ms / (1 - loader_wait_share)

@@ -62,14 +62,7 @@ def verdict(
     elasticity: (t(2b) - t(b)) / t(b), near 1 when time grows with the batch b and near 0 when it does not.
     Raises InputError when the table has no op that takes time, or the loader's share is not in [0, 1).
     """
-    wait = loader_wait_share or 0.0
-    shares = classify(table, ceilings, measured=measured, loader_wait_share=wait)
-    bound = model_bound(shares.costs, ceilings)
-    doubts: tuple[str, ...] = ()
-    if _leading(shares)[:1] == ["overhead"]:
-        doubts = _against_overhead(shares, bound, elasticity)
-        if doubts:
-            shares = classify(table, ceilings, measured=measured, loader_wait_share=wait, overhead=False)
+    shares, bound, doubts = _believed(table, ceilings, measured, loader_wait_share or 0.0, elasticity)
     ranked = _leading(shares)
     if not ranked:
         raise InputError("model", "no op of it takes time, so there is nothing to judge", table.error or "Give a model")
@@ -94,6 +87,18 @@ def verdict(
         measured=measured,
         coverage=table.coverage,
     )
+
+
+def _believed(
+    table: OpTable, ceilings: Ceilings, measured: Measured | None, wait: float, elasticity: float | None
+) -> tuple[Shares, Bound, tuple[str, ...]]:
+    """Shares and bound; where overhead leads against the evidence, without it, and the sentences that speak against it."""
+    shares = classify(table, ceilings, measured=measured, loader_wait_share=wait)
+    bound = model_bound(shares.costs, ceilings)
+    doubts = _against_overhead(shares, bound, elasticity) if _leading(shares)[:1] == ["overhead"] else ()
+    if doubts:
+        shares = classify(table, ceilings, measured=measured, loader_wait_share=wait, overhead=False)
+    return shares, bound, doubts
 
 
 def _leading(shares: Shares) -> list[Class]:

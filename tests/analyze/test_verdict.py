@@ -114,8 +114,25 @@ def test_a_time_below_its_bound_is_an_error_that_names_the_number():
     assert (error.limit, error.wrong) == ("bandwidth", "ceiling")
     assert "below its bandwidth bound" in error.sentence
     assert "too low" in error.sentence
+    assert "1.11 times too fast" in error.sentence
     assert error.measured_ms == pytest.approx(0.9 * bound.hard_ms)
     assert not verdict(WIDE, made.machine(), measured=made.measured(0.99 * bound.hard_ms)).errors
+
+
+def test_ops_that_start_faster_than_the_machine_can_blame_the_cost_of_starting():
+    bound = verdict(TINY, made.machine()).bound
+    (error,) = verdict(TINY, made.machine(), measured=made.measured(0.5 * bound.hard_ms)).errors
+    assert (error.limit, error.wrong) == ("dispatch", "ceiling")
+    assert "cost of starting an op of made up" in error.sentence
+    assert "too high" in error.sentence
+
+
+def test_an_op_of_a_profile_below_its_own_bound_is_named():
+    bounds = {row.index: row.bound for row in classify(WIDE, made.machine()).rows}
+    rows = made.profile(WIDE, lambda op: bounds[op.id].hard_ms * (0.5 if op.id == 2 else 1.5) + 0.01)
+    found = verdict(WIDE, made.machine(), measured=made.measured(sum(row["time_ms"] for row in rows), rows))
+    assert [error.place for error in found.errors] == ["op 2 2"]
+    assert found.errors[0].limit == "bandwidth"
 
 
 def test_a_convolution_slightly_above_the_roof_blames_the_direct_count():
