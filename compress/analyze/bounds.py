@@ -109,8 +109,8 @@ def above_roof(measured: Span, bound: Bound, ceilings: Ceilings, place: str, *, 
     reason = {"ceiling": _ceiling_sentence(bound.limit, ceilings), "count": _count_sentence(bound.limit)}[wrong]
     sentence = (
         f"{place}: measured {measured.value:.4g} ms [{measured.low:.4g}, {measured.high:.4g}] (n={measured.n}) is "
-        f"below its {bound.limit} bound of {bound.hard_ms:.4g} ms, {bound.hard_ms / measured.value:.3g} times too fast; "
-        f"most likely {reason}."
+        f"below its {bound.limit} bound of {bound.hard_ms:.4g} ms, {bound.hard_ms / measured.value:.3g} times too "
+        f"fast; most likely {reason}."
     )
     return AboveRoof(
         place=place,

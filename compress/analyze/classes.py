@@ -169,7 +169,9 @@ def _class(op: Op, cost: Cost, bound: Bound, time_ms: float, level: str, overhea
         return "kernel-limited"
     if bound.compute_ms > bound.memory_ms[level]:
         return "compute"
-    largest = max(("weight", "kv", "other"), key=lambda tag: _bytes_of(cost, level, tag))
+    # An op that fusion leaves without bytes of its own is told by what it moves alone.
+    charged = level if any(moved.values()) else "U"
+    largest = max(("other", "weight", "kv"), key=lambda tag: _bytes_of(cost, charged, tag))
     by_bytes: dict[str, Class] = {"weight": "weight-bandwidth", "kv": "kv-bandwidth", "other": "activation-bandwidth"}
     return by_bytes[largest]
 

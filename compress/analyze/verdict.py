@@ -92,7 +92,7 @@ def verdict(
 def _believed(
     table: OpTable, ceilings: Ceilings, measured: Measured | None, wait: float, elasticity: float | None
 ) -> tuple[Shares, Bound, tuple[str, ...]]:
-    """Shares and bound; where overhead leads against the evidence, without it, and the sentences that speak against it."""
+    """Shares, bound and doubts: where overhead leads against the evidence, the shares are without it."""
     shares = classify(table, ceilings, measured=measured, loader_wait_share=wait)
     bound = model_bound(shares.costs, ceilings)
     doubts = _against_overhead(shares, bound, elasticity) if _leading(shares)[:1] == ["overhead"] else ()

@@ -71,6 +71,35 @@ def test_pruning_does_not_help_where_the_time_is_in_transposes_and_copies():
     )
 
 
+def test_copies_of_hidden_channels_keep_their_expected_time_and_lower_the_hard_bound():
+    class Turned(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.down = nn.Linear(8, 256), nn.Linear(256, 8)
+
+        def forward(self, x):
+            y = self.up(x)
+            for _ in range(4):
+                y = y.transpose(0, 1).contiguous()
+            return self.down(y)
+
+    table = count(Turned(), torch.rand(2048, 2048, 8)[:64, :64])
+    found = verdict(table, BYTES_ONLY)
+    copies = found.shares.share["movement"]
+    assert found.class_ == "movement"
+    pruned = predicted(table, BYTES_ONLY)["prune 50%"]
+    assert 1.0 < pruned.expected < 1 / copies
+    assert pruned.hard > 2
+
+
+def test_nothing_is_expected_to_take_less_than_starting_its_ops():
+    table = count(nn.Linear(640, 640, bias=False), torch.rand(1, 640))
+    # Far below its DRAM bound, for it came from a cache: an eighth of this time would not even start the op.
+    rows = [{"op": "aten::linear", "time_ms": 0.03}]
+    row = predicted(table, made.machine(cache=None), measured=made.measured(0.03, rows))["int4 weight-only g128"]
+    assert row.expected == pytest.approx(0.03 / (made.DISPATCH_NS["linear"] / 1e6))
+
+
 def test_weights_in_fewer_bits_give_what_their_bytes_say_when_only_bytes_count():
     rows = predicted(WIDE, BYTES_ONLY)
     moved = traffic(WIDE).total["C"]

@@ -62,6 +62,13 @@ def test_an_onnx_graph_is_judged_with_the_bytes_of_fused_groups():
     assert found.shares.costs.ops[1].total_bytes("G") == 32 * 64 * 4
 
 
+def test_a_fused_op_that_a_profile_still_shows_is_about_activations():
+    # Neither started nor charged with bytes of its own.
+    rows = [{"name": "product", "time_ms": 0.001}, {"name": "relu", "time_ms": 0.0008}]
+    found = verdict(_chain(), made.machine(), measured=made.measured(0.0018, rows, runtime="onnxruntime"))
+    assert found.shares.rows[1].class_ == "activation-bandwidth"
+
+
 def test_a_graph_already_is_one():
     found = verdict(_chain(), made.machine())
     row = next(row for row in predict(_chain(), made.machine(), found) if row.name == "graph mode")
