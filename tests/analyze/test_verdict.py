@@ -135,6 +135,11 @@ def test_an_op_of_a_profile_below_its_own_bound_is_named():
     assert found.errors[0].limit == "bandwidth"
 
 
+def test_a_profile_that_leaves_out_the_start_of_an_op_is_no_error():
+    rows = made.profile(TINY, lambda op: 0.001)
+    assert not verdict(TINY, made.machine(), measured=made.measured(2.0, rows)).errors
+
+
 def test_a_convolution_slightly_above_the_roof_blames_the_direct_count():
     bound = verdict(HEAVY, made.machine()).bound
     error = verdict(HEAVY, made.machine(), measured=made.measured(bound.hard_ms / 2)).errors[0]
