@@ -8,7 +8,10 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, kw_only=True)
 class LlmConfig:
-    """Sizes of a decoder. weight_bytes, kv_bytes: per element; gated: three feed-forward matrices instead of two."""
+    """Sizes of a decoder. weight_bytes, kv_bytes: per element; gated: three feed-forward matrices instead of two.
+
+    head_dim: width of a head where it is not hidden / heads, else 0.
+    """
 
     hidden: int
     layers: int
@@ -20,16 +23,22 @@ class LlmConfig:
     gated: bool = True
     weight_bytes: float = 2.0
     kv_bytes: float = 2.0
+    head_dim: int = 0
+
+    @property
+    def head_width(self) -> int:
+        """Elements of one head."""
+        return self.head_dim or self.hidden // self.heads
 
     @property
     def kv_width(self) -> int:
         """Elements of one key (or value) of one layer and token."""
-        return self.hidden // self.heads * self.kv_heads
+        return self.head_width * self.kv_heads
 
     @property
     def block_params(self) -> int:
         """Matrix elements of all layers."""
-        attention = 2 * self.hidden * (self.hidden + self.kv_width)
+        attention = 2 * self.hidden * (self.heads * self.head_width + self.kv_width)
         return self.layers * (attention + (3 if self.gated else 2) * self.hidden * self.intermediate)
 
     @property
@@ -109,7 +118,7 @@ def linear_intensity(*, rows: int, features: int, outputs: int, element_bytes: f
 def _phase(config: LlmConfig, *, batch: int, tokens: int, context: int, logits: int) -> Phase:
     head = config.hidden * config.vocab
     # QK^T and PV: 2 FLOP each per query, key and hidden element, whatever the number of key heads.
-    attention = 4 * config.layers * config.hidden * tokens * context
+    attention = 4 * config.layers * config.heads * config.head_width * tokens * context
     return Phase(
         batch=batch,
         tokens=tokens,

@@ -2,12 +2,16 @@
 
 from typing import Any
 
+from compress.analyze.classes import CLASSES
 from compress.analyze.table import KINDS, LEVELS, ROLES, TAGS
 
 ANALYSIS = "compress.analysis/1"
+CONFIDENCES = ("measured on this machine", "datasheet, not measured", "ceilings contaminated", "counted only")
 
 _COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
 _TEXT: dict[str, Any] = {"type": "string"}
+_NUMBER: dict[str, Any] = {"type": "number", "minimum": 0}
+_SHARE: dict[str, Any] = {"type": "number", "minimum": 0, "maximum": 1}
 _MAYBE_NUMBER: dict[str, Any] = {"type": ["number", "null"], "minimum": 0}
 
 
@@ -26,17 +30,88 @@ def analysis_schema() -> dict[str, Any]:
         "notes": {"type": "array", "items": _TEXT},
         "error": {"type": ["string", "null"]},
         "unattributed_ms": _MAYBE_NUMBER,
-        "device": {"type": ["object", "null"]},
-        "classes": {"type": "object"},
-        "verdict": {"type": ["object", "null"]},
-        "stages": {"type": "array", "items": {"type": "object"}},
+        "device": _or_null(_device()),
+        "classes": {"type": "object", "additionalProperties": _class()},
+        "verdict": _or_null(_verdict()),
+        "stages": {"type": "array", "items": _stage()},
     }
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": ANALYSIS,
-        "title": ANALYSIS,
-        **_object(properties),
-    }
+    document = _object(properties)
+    # Written since the verdict is: documents from before it have none.
+    document["properties"]["op_classes"] = {"type": "array", "items": _op_class()}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": ANALYSIS, "title": ANALYSIS, **document}
+
+
+def _device() -> dict[str, Any]:
+    maybe_text = {"type": ["string", "null"]}
+    rates = {"type": "object", "additionalProperties": _MAYBE_NUMBER}
+    return _object(
+        {
+            "name": _TEXT,
+            "source": _TEXT,
+            "confidence": _TEXT,
+            "threads": {"type": ["integer", "null"]},
+            "flop_per_s": rates,
+            "bandwidth_byte_per_s": rates,
+            "ridge_flop_per_byte": rates,
+            "dispatch_ns": rates,
+            "node_ns": _MAYBE_NUMBER,
+            "contaminated": {"type": "boolean"},
+            "wall_over_cpu": _MAYBE_NUMBER,
+            "date": maybe_text,
+            "note": _TEXT,
+        }
+    )
+
+
+def _class() -> dict[str, Any]:
+    return _object({"share": _SHARE, "time_ms": _NUMBER, "ops": _COUNT})
+
+
+def _verdict() -> dict[str, Any]:
+    advice = _object({"remedy": _TEXT, "sentence": _TEXT})
+    times = ("compute_ms", "memory_c_ms", "memory_g_ms", "memory_u_ms", "floor_ms", "hard_ms")
+    return _object(
+        {
+            "class": {"enum": list(CLASSES)},
+            "share": _SHARE,
+            "runner_up": {"enum": [*CLASSES, None]},
+            "mixed": {"type": "boolean"},
+            "confidence": {"enum": list(CONFIDENCES)},
+            "sentence": _TEXT,
+            "evidence": {"type": "array", "items": _TEXT},
+            "errors": {"type": "array", "items": _TEXT},
+            "runtime": _TEXT,
+            "bound": _object({**dict.fromkeys(times, _NUMBER), "limit": _TEXT}),
+            "measured_ms": _or_null(_span()),
+            "advice": {"type": "array", "items": advice},
+        }
+    )
+
+
+def _stage() -> dict[str, Any]:
+    return _object(
+        {
+            "name": _TEXT,
+            "hard_speedup": _MAYBE_NUMBER,
+            "expected_speedup": _NUMBER,
+            "probe_speedup": _or_null(_span()),
+            "helps": {"enum": ["go", "warn", "stop"]},
+            "why": _TEXT,
+        }
+    )
+
+
+def _op_class() -> dict[str, Any]:
+    times = dict.fromkeys(("time_ms", "bound_low_ms", "bound_high_ms"), _NUMBER)
+    return _object({"id": _COUNT, "class": {"enum": list(CLASSES)}, "measured": {"type": "boolean"}, **times})
+
+
+def _span() -> dict[str, Any]:
+    return _object({"value": _NUMBER, "low": _NUMBER, "high": _NUMBER, "n": _COUNT})
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [schema, {"type": "null"}]}
 
 
 def _model() -> dict[str, Any]:

@@ -1,12 +1,20 @@
 """The op table as the JSON document `compress.analysis/1`. Pure Python."""
 
-from collections import Counter, defaultdict, deque
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from compress.analyze.attribute import attributed
 from compress.analyze.schema import ANALYSIS
 from compress.analyze.table import LEVELS, Op, OpTable, TensorInfo
 from compress.analyze.traffic import Tally, Traffic, traffic
+
+if TYPE_CHECKING:
+    from compress.analyze.advice import Advice
+    from compress.analyze.bounds import Bound, Span
+    from compress.analyze.predict import Prediction
+    from compress.analyze.verdict import Verdict
+    from compress.device.ceilings import Ceilings
 
 Measured = Sequence[Mapping[str, Any]]
 
@@ -18,7 +26,7 @@ def analysis_dict(table: OpTable, *, measured: Measured | None = None, top: int 
     time that matches what the row names (`name` is matched like `module`). The rest is summed in `unattributed_ms`.
     """
     moved = traffic(table)
-    times, unattributed = _times(table.ops, measured or ())
+    times, unattributed = attributed(table.ops, measured or ())
     rows = [_op_row(op, moved, index, times.get(index)) for index, op in enumerate(table.ops)]
     return {
         "schema": ANALYSIS,
@@ -37,6 +45,107 @@ def analysis_dict(table: OpTable, *, measured: Measured | None = None, top: int 
         "classes": {},
         "verdict": None,
         "stages": [],
+    }
+
+
+def complete(
+    analysis: Mapping[str, Any],
+    verdict: "Verdict",
+    predictions: "Sequence[Prediction]",
+    ceilings: "Ceilings",
+    *,
+    advice: "Sequence[Advice]" = (),
+) -> dict[str, Any]:
+    """`analysis` (of `analysis_dict`) with device, classes, verdict and stages filled in, as a new document."""
+    return {
+        **analysis,
+        "unattributed_ms": verdict.shares.unattributed_ms if verdict.measured else analysis["unattributed_ms"],
+        "device": _device(ceilings),
+        "classes": _classes(verdict),
+        "verdict": _verdict(verdict, advice),
+        "stages": [_stage(one) for one in predictions],
+        "op_classes": [_op_class(verdict, index) for index in range(len(verdict.shares.rows))],
+    }
+
+
+def _device(ceilings: "Ceilings") -> dict[str, Any]:
+    return {
+        "name": ceilings.name,
+        "source": ceilings.source,
+        "confidence": ceilings.confidence,
+        "threads": ceilings.threads,
+        "flop_per_s": {dtype: ceilings.peak(dtype) for dtype in ceilings.flop_per_s},
+        "bandwidth_byte_per_s": {level.name: ceilings.bandwidth(level.name) for level in ceilings.levels},
+        "ridge_flop_per_byte": {dtype: ceilings.ridge(dtype) for dtype in ceilings.flop_per_s},
+        "dispatch_ns": {name: figure.value for name, figure in ceilings.dispatch_ns.items()},
+        "node_ns": ceilings.node_ns.value if ceilings.node_ns else None,
+        "contaminated": ceilings.contaminated,
+        "wall_over_cpu": ceilings.contention.wall_over_cpu if ceilings.contention else None,
+        "date": ceilings.date,
+        "note": ceilings.note,
+    }
+
+
+def _classes(verdict: "Verdict") -> dict[str, dict[str, float | int]]:
+    counts = Counter(row.class_ for row in verdict.shares.rows)
+    return {
+        name: {"share": share, "time_ms": verdict.shares.time_ms(name), "ops": counts[name]}
+        for name, share in verdict.shares.share.items()
+    }
+
+
+def _verdict(verdict: "Verdict", advice: "Sequence[Advice]") -> dict[str, Any]:
+    return {
+        "class": verdict.class_,
+        "share": verdict.share,
+        "runner_up": verdict.runner_up,
+        "mixed": verdict.mixed,
+        "confidence": verdict.confidence,
+        "sentence": verdict.sentence,
+        "evidence": list(verdict.evidence),
+        "errors": [one.sentence for one in verdict.errors],
+        "runtime": verdict.shares.runtime,
+        "bound": _bound(verdict.bound),
+        "measured_ms": _span(verdict.measured.end_to_end_ms) if verdict.measured else None,
+        "advice": [{"remedy": one.remedy, "sentence": one.sentence} for one in advice],
+    }
+
+
+def _bound(bound: "Bound") -> dict[str, Any]:
+    return {
+        "compute_ms": bound.compute_ms,
+        **{f"memory_{level.lower()}_ms": bound.memory_ms[level] for level in LEVELS},
+        "floor_ms": bound.floor_ms,
+        "hard_ms": bound.hard_ms,
+        "limit": bound.limit,
+    }
+
+
+def _stage(one: "Prediction") -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "hard_speedup": one.hard,
+        "expected_speedup": one.expected,
+        "probe_speedup": _span(one.probe) if one.probe is not None else None,
+        "helps": one.helps,
+        "why": one.why,
+    }
+
+
+def _span(span: "Span") -> dict[str, float | int]:
+    return {"value": span.value, "low": span.low, "high": span.high, "n": span.n}
+
+
+def _op_class(verdict: "Verdict", index: int) -> dict[str, Any]:
+    row = verdict.shares.rows[index]
+    low, high = row.bound.interval_ms
+    return {
+        "id": index,
+        "class": row.class_,
+        "time_ms": row.time_ms,
+        "measured": row.measured,
+        "bound_low_ms": low,
+        "bound_high_ms": high,
     }
 
 
@@ -103,21 +212,3 @@ def _top(rows: list[dict[str, Any]], key: str, count: int) -> list[int]:
 def _top_bytes(moved: Traffic, count: int) -> list[int]:
     sizes = [(-moved.bytes_of("G", index), index) for index in range(len(moved.per_op["G"]))]
     return [index for nbytes, index in sorted(sizes)[:count] if nbytes < 0]
-
-
-def _times(ops: Sequence[Op], measured: Measured) -> tuple[dict[int, float], float]:
-    waiting: dict[tuple[str | None, str | None], deque[int]] = defaultdict(deque)
-    for index, op in enumerate(ops):
-        for key in ((op.module, op.op), (op.module, None), (None, op.op)):
-            waiting[key].append(index)
-    times: dict[int, float] = {}
-    unattributed = 0.0
-    for row in measured:
-        queue = waiting[row.get("module", row.get("name")), row.get("op")]
-        while queue and queue[0] in times:
-            queue.popleft()
-        if queue:
-            times[queue.popleft()] = float(row["time_ms"])
-        else:
-            unattributed += float(row["time_ms"])
-    return times, unattributed

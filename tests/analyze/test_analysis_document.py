@@ -3,15 +3,21 @@
 import json
 import subprocess
 import sys
+from typing import get_args
 
 import jsonschema
+import made
 import pytest
 import torch
 from torch import nn
 
-from compress.analyze.schema import analysis_schema
-from compress.analyze.summary import analysis_dict
+from compress.analyze.advice import advise
+from compress.analyze.methods import Asked
+from compress.analyze.predict import predict
+from compress.analyze.schema import CONFIDENCES, analysis_schema
+from compress.analyze.summary import analysis_dict, complete
 from compress.analyze.trace import trace
+from compress.analyze.verdict import Confidence, verdict
 
 MODEL = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
 
@@ -60,7 +66,41 @@ def test_measured_times_go_to_their_ops_and_the_rest_is_said():
 
 def test_the_cost_model_imports_neither_torch_nor_onnx():
     modules = ("table", "cost", "macs", "kinds", "traffic", "fusion", "caches", "build", "schema", "summary", "llm")
-    modules += ("onnx_ops",)
+    modules += ("onnx_ops", "attribute", "rates", "costs", "bounds", "classes", "evidence", "verdict", "rescale")
+    modules += ("narrow", "quantized", "methods", "predict", "advice", "llm_view")
     code = "import sys\n" + "".join(f"import compress.analyze.{name}\n" for name in modules)
     code += "assert not {'torch', 'onnx', 'numpy'} & set(sys.modules), sorted(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    "measured", [None, made.measured(0.2, [{"module": "0", "time_ms": 0.1}])], ids=["counted", "measured"]
+)
+def test_the_complete_document_follows_its_schema_and_leaves_the_first_one_alone(measured):
+    table, machine = trace(MODEL, (torch.ones(5, 3),)), made.machine()
+    first = analysis_dict(table, measured=measured.ops if measured else None)
+    before = json.dumps(first)
+    found = verdict(table, machine, measured=measured)
+    rows = predict(table, machine, found, asked=Asked(probes={"int8 W8A8": made.span(0.5)}))
+    document = json.loads(
+        json.dumps(complete(first, found, rows, machine, advice=advise(found, rows)), allow_nan=False)
+    )
+    jsonschema.validate(document, analysis_schema())
+    assert json.dumps(first) == before
+    assert document["verdict"]["class"] == found.class_
+    assert sum(row["share"] for row in document["classes"].values()) == pytest.approx(1.0)
+    assert (
+        sum(row["ops"] for row in document["classes"].values()) == len(document["op_classes"]) == len(document["ops"])
+    )
+    assert [row["name"] for row in document["stages"]] == [row.name for row in rows]
+    probed = next(row for row in document["stages"] if row["name"] == "int8 W8A8")
+    assert probed["probe_speedup"]["value"] == 0.5
+    assert document["device"]["bandwidth_byte_per_s"]["dram"] == 12e9
+    assert document["verdict"]["advice"]
+    del document["verdict"]["evidence"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document, analysis_schema())
+
+
+def test_the_schema_knows_every_confidence():
+    assert get_args(Confidence) == CONFIDENCES
