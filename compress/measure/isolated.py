@@ -91,7 +91,7 @@ def _ask(request: dict[str, Any], feeds: Feeds) -> dict[str, Any]:
             capture_output=True,
             text=True,
             timeout=TIMEOUT_SECONDS,
-            env=_environment(),
+            env=child_environment(),
             check=False,
         )
     return _answer(request, finished)
@@ -112,7 +112,7 @@ def _answer(request: dict[str, Any], finished: subprocess.CompletedProcess[str])
     return dict(answer["ok"])
 
 
-def _environment() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     """The child finds this package where the parent did."""
     package_parent = str(Path(__file__).parents[2])
     paths = [package_parent, *filter(None, [os.environ.get("PYTHONPATH")])]
