@@ -42,9 +42,7 @@ class TorchTimes:
         return self.end_to_end_ms - self.operators_ms
 
 
-def torch_operator_times(
-    model: nn.Module, feeds: dict[str, Array], threads: int = 1, repeats: int = 10
-) -> TorchTimes:
+def torch_operator_times(model: nn.Module, feeds: dict[str, Array], threads: int = 1, repeats: int = 10) -> TorchTimes:
     """Time every op of one call on `feeds` (n, ...) by input name, in evaluation mode; the model is left untouched.
 
     One row per op that `trace` lists under the same module, so that `analysis_dict(measured=rows)` finds each its

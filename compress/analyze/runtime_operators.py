@@ -16,7 +16,9 @@ CONVERSION = frozenset({"Cast", "QuantizeLinear", "DequantizeLinear", "DynamicQu
 # What the runtime inserts by itself to change layout or device.
 INSERTED_MOVES = frozenset({"ReorderInput", "ReorderOutput", "MemcpyToHost", "MemcpyFromHost"})
 INTEGER_COMPUTE = INTEGER_OPS - {"QLinearConcat"}
-FUSED_COMPUTE = frozenset({"NhwcFusedConv", "MatMulNBits", "GroupQueryAttention", "DynamicQuantizeGRU", "QOrderedMatMul"})
+FUSED_COMPUTE = frozenset(
+    {"NhwcFusedConv", "MatMulNBits", "GroupQueryAttention", "DynamicQuantizeGRU", "QOrderedMatMul"}
+)
 FUSED_ELEMENTWISE = frozenset({"BiasGelu", "FastGelu", "QuickGelu", "BiasSplitGelu", "BiasAdd", "Gelu"})
 # From this share of the time on, a layout problem is worth a sentence.
 NOTABLE = 0.10

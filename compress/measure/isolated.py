@@ -61,7 +61,9 @@ def probe_pairs(idle: Path, pairs: Sequence[tuple[Path, Path]], bench: Bench, se
     return _ask(_request("probe", idle, bench) | {"pairs": named, "seconds": seconds}, {})
 
 
-def batch_times(path: Path, feeds: Feeds, batches: Sequence[int], bench: Bench, seconds: float) -> dict[int, list[float]]:
+def batch_times(
+    path: Path, feeds: Feeds, batches: Sequence[int], bench: Bench, seconds: float
+) -> dict[int, list[float]]:
     """Milliseconds of each call of a whole file by batch size, taken in turns for about `seconds`."""
     request = _request("batches", path, bench) | {"batches": list(batches), "seconds": seconds}
     return {int(batch): list(found) for batch, found in _ask(request, feeds)["times_ms"].items()}
