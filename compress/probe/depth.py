@@ -1,4 +1,4 @@
-"""Half the depth: what every second of the repeated blocks takes. Nothing is timed, shares of a profile are added up."""
+"""Half the depth: what every second of the repeated blocks takes. Shares of a profile are added up."""
 
 import re
 from collections import Counter, defaultdict

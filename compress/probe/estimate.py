@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from compress.measure.kernels import CUT_OFF_MS
 from compress.measure.stats import Interval, ratio_of_medians
 
 # No kernel is taken to be faster than this: below it the profiler's own cost decides.
@@ -20,7 +21,7 @@ REPEATABLE = 0.03
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two kernels timed side by side. ratio: new over old; new_ms: of one copy; extra_nodes: per copy, new minus old."""
+    """Two kernels timed side by side. ratio: new over old; new_ms: of one copy; extra_nodes: per copy."""
 
     ratio: Interval
     new_ms: float
@@ -60,7 +61,7 @@ def whole_of(calls_ms: Sequence[float], nodes: Sequence[Mapping[str, Any]], floo
     """calls_ms: whole calls without a profiler; nodes: {name, time_ms} with it, whose cost per node is floor_ms."""
     total = float(np.median(calls_ms))
     spread = float(np.subtract(*np.percentile(calls_ms, [75, 25])) / total / np.sqrt(len(calls_ms)))
-    kernels = {str(node["name"]): max(0.0, float(node["time_ms"]) - floor_ms) for node in nodes}
+    kernels = {str(node["name"]): max(0.0, float(node["time_ms"]) + CUT_OFF_MS - floor_ms) for node in nodes}
     # The kernels cannot take longer than the call they are in; a busy moment while profiling says they do.
     shrink = min(1.0, total / sum(kernels.values())) if any(kernels.values()) else 1.0
     return Whole(total_ms=total, spread=spread, kernels_ms={name: ms * shrink for name, ms in kernels.items()})

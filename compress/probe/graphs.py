@@ -6,6 +6,7 @@ come from in the model.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
@@ -39,7 +40,7 @@ class Draft:
     values: Values = field(default_factory=dict)
 
     def constant(self, name: str, value: Array) -> str:
-        self.values[name] = np.ascontiguousarray(value)
+        self.values[name] = np.asarray(value, order="C")
         return name
 
     def given(self, name: str, kind: int, shape: tuple[int, ...]) -> str:
@@ -50,7 +51,7 @@ class Draft:
         self.outputs.append(helper.make_tensor_value_info(name, kind, shape))
         return name
 
-    def node(self, op: str, inputs: list[str], output: str, domain: str = "", **attributes: object) -> str:
+    def node(self, op: str, inputs: list[str], output: str, domain: str = "", **attributes: Any) -> str:
         self.nodes.append(helper.make_node(op, inputs, [output], name=f"{output}/{op}", domain=domain, **attributes))
         return output
 

@@ -27,7 +27,7 @@ def pruned(site: Site, ratio: float) -> Site:
 
 def _convolution(site: Site, ratio: float) -> Site:
     given, weight = site.shapes[0] or (), site.shapes[1] or ()
-    groups = int(str(site.attributes.get("group", 1)))
+    groups = int(site.attributes.get("group", 1))
     inputs = given[1] if site.first else _in_groups(given[1], groups, ratio)
     # A filter per channel goes with its channel; other groups keep their number and get narrower.
     filters = weight[0] // groups

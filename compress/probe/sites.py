@@ -1,9 +1,10 @@
-"""The places in an ONNX file where a method changes the kernel: its nodes, their shapes and constants, and neighbours."""
+"""The places in an ONNX file where a method changes the kernel: shapes, constants and neighbours."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -34,7 +35,7 @@ class Site:
 
     name: str
     op: str
-    attributes: Mapping[str, object]
+    attributes: Mapping[str, Any]
     shapes: tuple[Shape | None, ...]
     constants: Mapping[int, Array] = field(repr=False)
     output: Shape
@@ -185,13 +186,9 @@ class Net:
         return False
 
     def _neighbours(self, tensor: str, up: bool) -> Sequence[onnx.NodeProto]:
-        return (
-            [self.producers[tensor]]
-            if up and tensor in self.producers
-            else []
-            if up
-            else self.consumers.get(tensor, [])
-        )
+        if not up:
+            return self.consumers.get(tensor, [])
+        return [self.producers[tensor]] if tensor in self.producers else []
 
 
 def _is_named_after(kernel: str, node: str) -> bool:
