@@ -88,7 +88,7 @@ def idle_model(nodes: int = 16) -> onnx.ModelProto:
 def in_float(draft: Draft, site: Site, copy: int) -> None:
     """The node as it is."""
     names = [_float_input(draft, site, copy, i) for i in range(len(site.shapes))]
-    output = draft.node(site.op, names, f"out{copy}", **site.attributes)
+    output = _with_tail(draft, site, draft.node(site.op, names, f"raw{copy}", **site.attributes))
     draft.result(output, TensorProto.FLOAT, site.output)
 
 
@@ -98,8 +98,8 @@ def in_int8(draft: Draft, site: Site, copy: int) -> None:
     q = clamp(round(x / scale) + zero_point, qmin, qmax)
     """
     names = [_int8_input(draft, site, copy, i) for i in range(len(site.shapes))]
-    raw = draft.node(site.op, names, f"raw{copy}", **site.attributes)
-    scale, zero = _activation_scale(draft, f"out{copy}", copy)
+    raw = _with_tail(draft, site, draft.node(site.op, names, f"raw{copy}", **site.attributes))
+    scale, zero = _output_scale(draft, site, copy)
     quantized = draft.node("QuantizeLinear", [raw, scale, zero], f"q{copy}")
     if site.float_output:
         quantized = draft.node("DequantizeLinear", [quantized, scale, zero], f"out{copy}")
@@ -223,9 +223,27 @@ def _int8_constant(draft: Draft, site: Site, copy: int, position: int) -> str:
     return draft.node("DequantizeLinear", names, f"{name}_dq", axis=axis)
 
 
+def _with_tail(draft: Draft, site: Site, output: str) -> str:
+    if site.tail is None:
+        return output
+    op, limits = site.tail
+    names = [draft.constant(f"{output}_{i}", np.array(limit, np.float32)) for i, limit in enumerate(limits)]
+    return draft.node(op, [output, *names], f"{output}_{op}")
+
+
 def _activation_scale(draft: Draft, name: str, copy: int) -> tuple[str, str]:
     scale = draft.constant(f"{name}_scale", np.array(_scale_of(copy), np.float32))
     return scale, draft.constant(f"{name}_zero", np.array(U8_MIDDLE, np.uint8))
+
+
+def _output_scale(draft: Draft, site: Site, copy: int) -> tuple[str, str]:
+    """After an activation the range begins at zero and ends at its limit, so that the quantizer does its work."""
+    if site.tail is None:
+        return _activation_scale(draft, f"out{copy}", copy)
+    limit = next(iter(site.tail[1][1:]), np.inf)
+    scale = min(_scale_of(copy), limit / 255) * (1 - copy / 64)
+    names = (f"out{copy}_scale", np.array(scale, np.float32)), (f"out{copy}_zero", np.array(0, np.uint8))
+    return draft.constant(*names[0]), draft.constant(*names[1])
 
 
 def _scale_of(copy: int) -> float:

@@ -17,6 +17,8 @@ from compress.quantize.ort import op_types_for
 from compress.quantize.schemes import LINEAR_HEAVY
 
 HEAVY = frozenset({"Conv", "Gemm", "MatMul"})
+# What both the float and the integer convolution do on the way out.
+ACTIVATIONS = frozenset({"Relu", "Clip"})
 JOINS = frozenset({"Add"})
 RESHAPING = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"})
 # A kernel bears the name of the last node fused into it, so its product is a few producers up.
@@ -27,7 +29,10 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """One node. shapes: of its inputs, None where absent; constants: values by input position; output: its shape.
+    """One node, with the activation that the runtime fuses into it.
+
+    shapes: of its inputs, None where absent; constants: values by input position; output: its shape;
+    tail: operator and constants of the activation, where there is one.
 
     float_inputs: positions whose tensor stays in float when the file is quantized, so that a Quantize stands before;
     float_output: a Dequantize stands behind. first, last: no other heavy node before, or behind.
@@ -39,6 +44,7 @@ class Site:
     shapes: tuple[Shape | None, ...]
     constants: Mapping[int, Array] = field(repr=False)
     output: Shape
+    tail: tuple[str, tuple[float, ...]] | None = None
     float_inputs: tuple[int, ...] = ()
     float_output: bool = False
     first: bool = False
@@ -49,7 +55,7 @@ class Site:
         """Equal for sites that the same kernel serves in the same time."""
         attributes = tuple(sorted((name, str(value)) for name, value in self.attributes.items()))
         flags = (self.float_inputs, self.float_output, self.first, self.last)
-        return (self.op, attributes, self.shapes, tuple(sorted(self.constants)), self.output, flags)
+        return (self.op, attributes, self.shapes, tuple(sorted(self.constants)), self.output, self.tail, flags)
 
     @property
     def activations(self) -> list[int]:
@@ -135,6 +141,8 @@ class Net:
     def _site(self, node: onnx.NodeProto, shapes: Mapping[str, Shape], seen: set[str]) -> Site:
         constants = {i: self.constants[name] for i, name in enumerate(node.input) if name in self.constants}
         computed = [i for i, name in enumerate(node.input) if name and i not in constants]
+        activation = self._activation(node)
+        readers = self.consumers.get((activation or node).output[0], ())
         return Site(
             name=node.name,
             op=node.op_type,
@@ -142,12 +150,23 @@ class Net:
             shapes=tuple(shapes[name] if name else None for name in node.input),
             constants=constants,
             output=shapes[node.output[0]],
+            tail=(activation.op_type, self._numbers(activation)) if activation else None,
             # Of several readers of one float tensor only the first has to pay for quantizing it.
             float_inputs=tuple(i for i in computed if node.input[i] not in seen and not self._quantized(node.input[i])),
-            float_output=not any(self._reads_quantized(reader) for reader in self.consumers.get(node.output[0], ())),
+            float_output=not any(self._reads_quantized(reader) for reader in readers),
             first=not any(self._has_heavy(node.input[i], up=True) for i in computed),
             last=not self._has_heavy(node.output[0], up=False),
         )
+
+    def _activation(self, node: onnx.NodeProto) -> onnx.NodeProto | None:
+        """The activation that alone reads a convolution's output, if its limits are constants."""
+        readers = self.consumers.get(node.output[0], [])
+        if node.op_type != "Conv" or len(readers) != 1 or readers[0].op_type not in ACTIVATIONS:
+            return None
+        return readers[0] if all(name in self.constants for name in readers[0].input[1:]) else None
+
+    def _numbers(self, activation: onnx.NodeProto) -> tuple[float, ...]:
+        return tuple(float(self.constants[name]) for name in activation.input[1:])
 
     def _shapes(self) -> dict[str, Shape]:
         graph = self.model.graph
