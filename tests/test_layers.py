@@ -14,7 +14,7 @@ LEVELS = {
     8: ("pipeline", "planning"),
     7: ("report",),
     6: ("ladder", "stages"),
-    5: ("gate",),
+    5: ("gate", "probe"),
     4: ("analyze", "quantize", "prune", "distill", "train", "serve"),
     3: ("measure", "export"),
     2: ("recipe", "store", "candidate", "metrics", "data", "device", "zoo", "runs"),

@@ -103,7 +103,7 @@ class Recorder(TorchDispatchMode):
         seen: list[TensorInfo] = []
         # Inputs are described before the call: an in-place op may change shapes.
         described = self._described(args, seen, "weight"), self._described(kwargs, seen, "weight")
-        out = args[0] if _does_nothing(func, args, kwargs) else func(*args, **kwargs)
+        out = args[0] if does_nothing(func, args, kwargs) else func(*args, **kwargs)
         made: list[TensorInfo] = []
         self._described(out, made, "act")
         if made:
@@ -159,7 +159,7 @@ class Recorder(TorchDispatchMode):
         yield self.packed[name]
 
 
-def _does_nothing(func: Any, args: Any, kwargs: Any) -> bool:
+def does_nothing(func: Any, args: Any, kwargs: Any) -> bool:
     """Dropout outside training. Real tensors come back as they are, fake ones as a copy; here always as they are."""
     schema = getattr(func, "_schema", None)
     if schema is None or schema.name.removesuffix("_") not in _DROPOUTS:

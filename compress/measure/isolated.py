@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -46,9 +46,27 @@ def peak_memory(path: Path, feeds: Feeds, bench: Bench) -> int | None:
     return None if found is None else int(found)
 
 
-def profile(path: Path, feeds: Feeds, bench: Bench, runs: int = 20) -> list[dict[str, Any]]:
-    """Median milliseconds per node of the optimised graph: [{name, op, time_ms}]."""
-    return list(_ask(_request("profile", path, bench) | {"runs": runs}, feeds)["nodes"])
+def profile(path: Path, feeds: Feeds, bench: Bench, runs: int = 20, seconds: float = 60.0) -> list[dict[str, Any]]:
+    """Median milliseconds per node of the optimised graph: [{name, op, time_ms}]. Fewer runs when time is up."""
+    return list(_ask(_request("profile", path, bench) | {"runs": runs, "seconds": seconds}, feeds)["nodes"])
+
+
+def probe_pairs(idle: Path, pairs: Sequence[tuple[Path, Path]], bench: Bench, seconds: float) -> dict[str, Any]:
+    """Kernel times of pairs of small files with made-up inputs, within about `seconds`.
+
+    idle: a file whose nodes do nothing. Returns {floor_ms: what the profiler adds to a node, pairs: one of
+    {a: {blocks_ms, nodes}, b: {...}}, {refused: why} or None (no time left) for each pair}.
+    """
+    named = [[str(a), str(b)] for a, b in pairs]
+    return _ask(_request("probe", idle, bench) | {"pairs": named, "seconds": seconds}, {})
+
+
+def batch_times(
+    path: Path, feeds: Feeds, batches: Sequence[int], bench: Bench, seconds: float
+) -> dict[int, list[float]]:
+    """Milliseconds of each call of a whole file by batch size, taken in turns for about `seconds`."""
+    request = _request("batches", path, bench) | {"batches": list(batches), "seconds": seconds}
+    return {int(batch): list(found) for batch, found in _ask(request, feeds)["times_ms"].items()}
 
 
 def open_isolated(path: Path, optimised: Path, bench: Bench) -> dict[str, Any]:

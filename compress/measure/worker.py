@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,13 @@ import numpy as np
 from compress.device.facts import pressure
 from compress.device.runtime import open_session
 from compress.errors import CompressError
+from compress.measure import kernels
 from compress.measure.latency import Comparison, Plan, compare, warm_up, widen
 
 Request = dict[str, Any]
+WARM_UP_RUNS = 3
+# The rest of a pair's time goes into opening its files and reading its profile.
+TIMED_SHARE = 0.6
 
 
 def main() -> None:
@@ -84,10 +89,34 @@ def handle_profile(request: Request) -> dict[str, Any]:
             profile_prefix=Path(folder) / "profile",
         )
         feeds = _feeds(request)
-        for _ in range(request["runs"] + 3):
+        deadline = time.perf_counter() + request["seconds"]
+        done = 0
+        while done < WARM_UP_RUNS + 1 or (done < request["runs"] + WARM_UP_RUNS and time.perf_counter() < deadline):
             session.run(None, feeds)
+            done += 1
         events = json.loads(Path(session.end_profiling()).read_text())
-    return {"nodes": _kernel_times(events, request["runs"])}
+    return {"nodes": _kernel_times(events, done - WARM_UP_RUNS)}
+
+
+def handle_probe(request: Request) -> dict[str, Any]:
+    """Kernel times of pairs of small files, in turns; pairs that the time does not reach are None."""
+    how = kernels.How(provider=request["provider"], threads=request["threads"])
+    started, left, found = time.perf_counter(), len(request["pairs"]), []
+    floors = [kernels.floor_ms(Path(request["a"]), how)]
+    for a, b in request["pairs"]:
+        seconds = request["seconds"] - (time.perf_counter() - started)
+        found.append(_pair(Path(a), Path(b), how, seconds / left) if seconds > 0 else None)
+        left -= 1
+    floors.append(kernels.floor_ms(Path(request["a"]), how))
+    return {"floor_ms": min(floors), "pairs": found}
+
+
+def handle_batches(request: Request) -> dict[str, Any]:
+    """Every call of a whole file at several batch sizes, in turns."""
+    how = kernels.How(provider=request["provider"], threads=request["threads"])
+    feeds = _feeds(request)
+    times = kernels.batch_times(Path(request["a"]), feeds, request["batches"], how, request["seconds"])
+    return {"times_ms": {str(batch): _rounded(np.array(found)) for batch, found in times.items()}}
 
 
 def handle_open(request: Request) -> dict[str, Any]:
@@ -110,7 +139,16 @@ HANDLERS: dict[str, Callable[[Request], dict[str, Any]]] = {
     "memory": handle_memory,
     "profile": handle_profile,
     "open": handle_open,
+    "probe": handle_probe,
+    "batches": handle_batches,
 }
+
+
+def _pair(a: Path, b: Path, how: kernels.How, seconds: float) -> dict[str, Any]:
+    try:
+        return kernels.pair_times(a, b, how, seconds * TIMED_SHARE)
+    except CompressError as error:
+        return {"refused": error.fact}
 
 
 def _runner(request: Request, which: str, feeds: dict[str, Any] | None = None) -> Callable[[], object]:

@@ -57,6 +57,7 @@ def render_html(report: Report) -> str:
         "latency": plots.latency_svg(report),
         "ops": plots.ops_svg(report),
         "audit": plots.audit_svg(report),
+        "roofline": _roofline(report),
     }
     page = environment.get_template(TEMPLATE).render(
         report=report,
@@ -106,6 +107,18 @@ def _baseline_value(report: Report, metric: str) -> Measured | None:
 def _baseline_metrics(report: Report) -> list[str]:
     names = [view.quality_metric(report), *SHOWN_METRICS]
     return [name for name in names if name and any(name in each.metrics for each in report.baselines)]
+
+
+def _roofline(report: Report) -> str | None:
+    """Only where the analysis says which device it was made for."""
+    from compress.report.roofline import roofline_svg
+
+    analysis = report.analysis.model_dump(by_alias=True) if report.analysis else {}
+    device = analysis.get("device")
+    if not isinstance(device, dict):
+        return None
+    ceilings = device.get("ceilings", device)
+    return roofline_svg(analysis, ceilings) if isinstance(ceilings, dict) else None
 
 
 def _slowest(report: Report) -> list[Any]:

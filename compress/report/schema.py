@@ -130,6 +130,7 @@ class Analysis(Part):
     coverage: Number = None
     ops: list[AnalyzedOp] = []
     top_ops_runtime: list[RuntimeOp] = []
+    device: dict[str, Any] | None = None
 
 
 class Baseline(Part):
