@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SCREENING = Plan(seconds=2.0, min_calls=460)
 SATURATION_SAMPLES = 64
-LINEAR_OPS = frozenset({"MatMul", "Gemm"})
+LINEAR_OPS = frozenset({"onnx::MatMul", "onnx::Gemm"})
 
 
 @dataclass(frozen=True)
