@@ -31,12 +31,7 @@ def analysis_schema() -> dict[str, Any]:
         "verdict": {"type": ["object", "null"]},
         "stages": {"type": "array", "items": {"type": "object"}},
     }
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": ANALYSIS,
-        "title": ANALYSIS,
-        **_object(properties),
-    }
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": ANALYSIS, "title": ANALYSIS, **_object(properties)}
 
 
 def _model() -> dict[str, Any]:
