@@ -277,9 +277,11 @@ def _around(place: tuple[float, float], radius: float = 6.0) -> Box:
 
 def _lines(axes: "Axes") -> list[Box]:
     """Small boxes along roofs, slopes and bars, so that no name is struck out."""
+    import numpy as np
+
     boxes: list[Box] = []
     for line in axes.get_lines():
-        ends = [_place(axes, x, y) for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)]
+        ends = [_place(axes, float(x), float(y)) for x, y in np.asarray(line.get_xydata())]
         (x0, y0), (x1, y1) = ends[0], ends[-1]
         steps = int(math.dist((x0, y0), (x1, y1)) / 8)
         for step in range(steps):

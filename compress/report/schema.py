@@ -300,11 +300,7 @@ class Report(Part):
 
 def report_schema() -> dict[str, Any]:
     """The JSON Schema of `compress.report/1`."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": "compress.report/1",
-        **Report.model_json_schema(by_alias=True),
-    }
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "compress.report/1", **Report.model_json_schema(by_alias=True)}
 
 
 def to_json(report: Report) -> str:
