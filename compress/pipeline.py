@@ -10,7 +10,7 @@ from typing import Any
 from compress import ladder
 from compress.candidate import Candidate
 from compress.device import facts
-from compress.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_PASS
+from compress.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_PASS, EXIT_VERDICT
 from compress.files import digest_of, require_writable, write_json, write_with
 from compress.gate import accepted, outcome_of
 from compress.recipe.load import LoadedRecipe, as_document
@@ -24,6 +24,7 @@ from compress.stages.context import Context
 from compress.stages.inputs import load_inputs
 from compress.stages.judge import judge, with_speed
 from compress.stages.trial import Trial, time_against
+from compress.stages.verdict import Judged
 from compress.store import Store
 
 
@@ -40,6 +41,10 @@ class Findings:
     winner: Candidate | None = None
     outcome: str = "fail"
     reason: str = ""
+    exit_code: int = EXIT_GATE
+
+    def end(self, outcome: str, reason: str, exit_code: int) -> None:
+        self.outcome, self.reason, self.exit_code = outcome, reason, exit_code
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +84,8 @@ class _Listener:
             self.folder.event(kind, details)
 
 
-def run(loaded: LoadedRecipe, output: Path, progress: RunProgress) -> Finished:
-    """Run the recipe; everything it makes lies under `output` (runs/ and .compress/).
+def run(loaded: LoadedRecipe, output: Path, progress: RunProgress, *, force: bool = False) -> Finished:
+    """Run the recipe; everything it makes lies under `output` (runs/ and .compress/). force: go on against the verdict.
 
     Raises CompressError for what the user can fix before anything was found; Ctrl-C ends in a report, too.
     """
@@ -106,24 +111,27 @@ def run(loaded: LoadedRecipe, output: Path, progress: RunProgress) -> Finished:
     findings = Findings()
     listener.findings = findings
     try:
-        _climb(context, findings, folder, progress)
+        _climb(context, findings, folder, progress, force=force)
     except KeyboardInterrupt:
-        findings.outcome, findings.reason = "stopped", "interrupted; run the same command again to continue"
         findings.winner = None
+        findings.end("stopped", "interrupted; run the same command again to continue", EXIT_INTERRUPTED)
     return _conclude(
         loaded, context, findings, folder, progress, {"seconds": time.monotonic() - started, "before": before}
     )
 
 
-def _climb(context: Context, findings: Findings, folder: RunFolder, progress: RunProgress) -> None:
-    """Baselines, then rung after rung until every gate is passed, then confirmation."""
+def _climb(context: Context, findings: Findings, folder: RunFolder, progress: RunProgress, *, force: bool) -> None:
+    """The verdict first; then baselines, rung after rung until every gate is passed, and confirmation."""
     with progress.step("export", "the float model to ONNX") as step:
         model = baseline.export_float(context)
         step.cached() if model.entry.cached else None
     folder.link("01-export", model.entry.path)
     with progress.step("analyze", "counting and profiling operators"):
-        findings.analysis = analyze.run(context, model)
-    progress.note(assemble.analysis_sentence(findings.analysis))
+        findings.analysis, judged = analyze.run(context, model)
+    for line in assemble.analysis_lines(findings.analysis):
+        progress.note(line)
+    if _stopped_by_verdict(context, findings, judged, force=force):
+        return
     with progress.step("baselines", "torch eager and the float file"):
         trial, findings.baselines = baseline.measure_baseline(context, model)
         float_candidate = _float_candidate(context, model, trial)
@@ -149,22 +157,37 @@ def _climb(context: Context, findings: Findings, folder: RunFolder, progress: Ru
     _decide(context, findings, model, progress)
 
 
+def _stopped_by_verdict(context: Context, findings: Findings, judged: Judged, *, force: bool) -> bool:
+    """Whether no stage of the recipe can reach its speed-up; the report then says what to do instead."""
+    target, stages = analyze.target_of(context), context.recipe.stages
+    if target is None or not stages or not all(judged.stops(spec.kind) for spec in stages):
+        return False
+    most = max(judged.hard_ceiling(spec.kind) or 0.0 for spec in stages)
+    why = f"at most {most:.3g}x by arithmetic on this machine, {target:g}x asked"
+    if force:
+        context.listener.note(f"going on against the verdict (--force): {why}")
+        return False
+    findings.ledger += [assemble.skipped_row(spec.label, ladder.WHAT[spec.kind], why) for spec in stages]
+    findings.end("stopped", assemble.verdict_sentence(judged.analysis["verdict"], why), EXIT_VERDICT)
+    return True
+
+
 def _decide(context: Context, findings: Findings, model: baseline.FloatModel, progress: RunProgress) -> None:
     """Confirm the winner on unseen samples, or say what the best candidate misses and why."""
     winner = ladder.choose(findings.candidates)
     if winner is None:
-        findings.outcome, findings.reason = _why_none(context, findings, model)
+        findings.end(*_why_none(context, findings, model), EXIT_GATE)
         return
     if winner.form == "float":
-        findings.winner, findings.outcome = winner, "pass"
-        findings.reason = "the float model passes every gate as it is: do not compress it"
+        findings.winner = winner
+        findings.end("pass", "the float model passes every gate as it is: do not compress it", EXIT_PASS)
         return
     with progress.step("confirm", f"{winner.name} on unseen samples"):
         found = confirm.run(context, model, winner)
     findings.confirmation = assemble.confirmation(winner, found)
-    findings.outcome = found.outcome
     findings.winner = winner if found.outcome == "pass" else None
-    findings.reason = assemble.confirmed_sentence(winner, found, baseline.RUNTIME)
+    exit_code = EXIT_PASS if found.outcome == "pass" else EXIT_GATE
+    findings.end(found.outcome, assemble.confirmed_sentence(winner, found, baseline.RUNTIME), exit_code)
 
 
 def _why_none(context: Context, findings: Findings, model: baseline.FloatModel) -> tuple[str, str]:
@@ -225,14 +248,12 @@ def _conclude(
     """Put the artefact and the report in place."""
     best = findings.winner or ladder.best_so_far(findings.candidates)
     artefact = _place_artefact(findings, best, folder.path)
-    exit_code = {"pass": EXIT_PASS, "stopped": EXIT_INTERRUPTED}.get(findings.outcome, EXIT_GATE)
     document = assemble.report(
         loaded,
         findings,
         environment=_environment(context, timing["before"]),
         data=_data(context),
         best=best,
-        exit_code=exit_code,
         seconds=timing["seconds"],
         folder=folder.path,
         artefact=artefact,

@@ -82,7 +82,11 @@ def _float_steps(context: "Context", entry: Entry | None) -> list[Step]:
     path, batches = entry.path / "model.onnx", context.recipe.target.batch_sizes
     timings = [("timing", timing_key(context, path, path, batch, SELF_TIMING)) for batch in batches]
     parts: dict[str, list[Part]] = {
-        "analyze": [("analysis", count_key(context)), ("profile", profile_key(context, entry.digest))],
+        "analyze": [
+            ("analysis", count_key(context)),
+            ("profile", profile_key(context, entry.digest)),
+            timings[0],
+        ],
         "baselines": [
             ("scores", scores_key(context, entry.digest, "select")),
             ("torch", torch_key(context, batches[0])),

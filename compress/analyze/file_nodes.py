@@ -1,4 +1,4 @@
-"""Kernels that ran, laid back onto the nodes of the file: runtimes fuse nodes and give the result a name of their own."""
+"""Kernels that ran, laid back onto the nodes of the file: runtimes fuse nodes under names of their own."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -45,7 +45,7 @@ def on_file_nodes(path: Path, kernels: Sequence[Mapping[str, Any]]) -> list[dict
 def _node_of(
     kernel: Mapping[str, Any], nodes: Mapping[str, onnx.NodeProto], producers: Mapping[str, onnx.NodeProto]
 ) -> onnx.NodeProto | None:
-    """The node with the longest name that the kernel's name begins with, walked back to the operator it was fused into."""
+    """The node with the longest name that the kernel's begins with, walked back to the heavy one it was fused with."""
     name = str(kernel["name"])
     if kernel["op"] in ("ReorderInput", "ReorderOutput"):
         return None
@@ -59,7 +59,7 @@ def _node_of(
 
 
 def _walk_back(node: onnx.NodeProto, wanted: str, producers: Mapping[str, onnx.NodeProto]) -> onnx.NodeProto:
-    """From the last node of a fused chain to the one whose operator the kernel has; the node itself when there is none."""
+    """From the last node of a fused chain to the one with the kernel's operator; the node itself when there is none."""
     level = [node]
     for _ in range(LONGEST_CHAIN):
         for one in level:

@@ -18,6 +18,9 @@ def run(
     recipe: RecipeName,
     overrides: Overrides = [],  # noqa: B006  # typer copies it
     output: Output = Path(),
+    force: Annotated[
+        bool, typer.Option("--force", help="Go on when the verdict says that no stage can reach.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print report.json at the end, for programs.")] = False,
 ) -> None:
     """Run a recipe: baselines, the ladder of stages, confirmation, report.
@@ -42,7 +45,7 @@ def run(
 
     try:
         with RunProgress(Console(stderr=True), planning.estimates(loaded.recipe, output)) as progress:
-            finished = pipeline.run(loaded, output, progress)
+            finished = pipeline.run(loaded, output, progress, force=force)
     finally:
         signal.signal(signal.SIGTERM, before)
     if as_json:

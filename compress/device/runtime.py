@@ -50,7 +50,9 @@ def open_session(
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=wanted)
     except Exception as error:  # the binding raises a dozen unrelated classes for one thing: it does not want the file
-        raise InputError(str(path), f"ONNX Runtime refuses the file ({_first_line(error)})", "Export it again") from error
+        raise InputError(
+            str(path), f"ONNX Runtime refuses the file ({_first_line(error)})", "Export it again"
+        ) from error
     if session.get_providers()[0] != wanted[0]:
         raise _no_provider(provider, f"was asked for, but the session runs on {session.get_providers()[0]}")
     return session

@@ -39,9 +39,7 @@ def evaluate_file(
 ) -> Evaluation:
     """Scores of `path` on all of `split`, at the batch size it will serve. Raises InputError on non-finite outputs."""
     session = open_session(path, provider=runner.provider, threads=runner.threads)
-    return evaluate(
-        lambda inputs: run_session(session, inputs, str(path)), split, metric, runner.batch, on_batch
-    )
+    return evaluate(lambda inputs: run_session(session, inputs, str(path)), split, metric, runner.batch, on_batch)
 
 
 def evaluate(

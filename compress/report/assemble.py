@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from compress.candidate import Candidate
+from compress.errors import EXIT_INTERRUPTED
 from compress.gate import sentence
 from compress.ladder import gain, risk
 from compress.recipe.load import LoadedRecipe
 from compress.recipe.spec import MetricSpec, Recipe
 
 SCHEMA = "compress.report/1"
+# Methods worth a word before the run; all of them are in the report.
+SHOWN_METHODS = ("int8 W8A8", "prune 50%", "half-depth student")
 Row = dict[str, Any]
 
 
@@ -27,6 +30,7 @@ class Found(Protocol):
     winner: Candidate | None
     outcome: str
     reason: str
+    exit_code: int
 
 
 class Confirmed(Protocol):
@@ -45,7 +49,6 @@ def report(
     environment: Row,
     data: Row,
     best: Candidate | None,
-    exit_code: int,
     seconds: float,
     folder: Path,
     artefact: Path | None,
@@ -54,7 +57,7 @@ def report(
     return {
         "schema": SCHEMA,
         "outcome": found.outcome,
-        "exit_code": exit_code,
+        "exit_code": found.exit_code,
         "winner": found.winner.name if found.winner else None,
         "reason": found.reason,
         "created": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
@@ -63,7 +66,7 @@ def report(
         "env": environment,
         "data": data,
         "analysis": found.analysis,
-        "verdict": None,
+        "verdict": verdict_rows(found.analysis),
         "baselines": [
             row | {"metrics": {name: _plain(value) for name, value in row["metrics"].items()}}
             for row in found.baselines
@@ -114,13 +117,46 @@ def confirmation(winner: Candidate, found: Confirmed) -> Row:
     }
 
 
-def analysis_sentence(analysis: Row) -> str:
-    """Size and work of the model and its hottest operators, in one line."""
-    model = analysis["model"]
-    hot = ", ".join(f"{node['name'] or node['op']} {node['share']:.0%}" for node in analysis["top_ops_runtime"][:3])
+def analysis_lines(analysis: Row) -> list[str]:
+    """Size and work of the model, the verdict, and what it advises, a line each."""
+    model, verdict = analysis["model"], analysis["verdict"]
     intensity = model["flops"] / max(1, analysis["levels"]["G"]["total_bytes"])
     size = f"{_si(model['params'])} params, {_si(model['macs'])} macs, {_si(model['flops'])} flops"
-    return f"model: {size}, {intensity:.1f} flop per byte; time is in {hot}"
+    hot = ", ".join(f"{node['name'] or node['op']} {node['share']:.0%}" for node in analysis["top_ops_runtime"][:3])
+    methods = ", ".join(
+        f"{row['name']} {row['expected_speedup']:.2g}x expected"
+        + (f" (at most {row['hard_speedup']:.3g}x)" if row["hard_speedup"] else "")
+        for row in analysis["stages"]
+        if row["name"] in SHOWN_METHODS
+    )
+    lines = [f"model: {size}, {intensity:.1f} flop per byte; hottest: {hot}", f"verdict: {verdict['sentence']}"]
+    lines += [f"error: {sentence}" for sentence in verdict["errors"]]
+    return [*lines, f"methods: {methods}", *(f"advice: {one['sentence']}" for one in verdict["advice"])]
+
+
+def verdict_rows(analysis: Row | None) -> Row | None:
+    """The verdict as the report shows it: sentences first, figures after."""
+    if analysis is None or not analysis.get("verdict"):
+        return None
+    verdict = analysis["verdict"]
+    return {
+        "sentence": verdict["sentence"],
+        "advice": [one["sentence"] for one in verdict["advice"]],
+        "evidence": verdict["evidence"],
+        "errors": verdict["errors"],
+        "class": verdict["class"],
+        "share": verdict["share"],
+        "runner_up": verdict["runner_up"],
+        "confidence": verdict["confidence"],
+        "hard_bound_ms": verdict["bound"]["hard_ms"],
+        "measured_ms": verdict["measured_ms"],
+    }
+
+
+def verdict_sentence(verdict: Row, why: str) -> str:
+    """Why a run was stopped before any stage, and what helps instead."""
+    instead = " ".join(one["sentence"] for one in verdict["advice"])
+    return f"stopped by the verdict: {why}. {verdict['sentence']} Instead: {instead} (--force goes on anyway)"
 
 
 def confirmed_sentence(winner: Candidate, found: Confirmed, baseline: str) -> str:
@@ -175,7 +211,8 @@ def _next(loaded: LoadedRecipe, found: Found, folder: Path) -> list[str]:
     """Commands worth typing next."""
     commands = [f"compress report {folder}"]
     if found.outcome == "stopped":
-        return [f"compress run {loaded.path}", *commands]
+        again = f"compress run {loaded.path}"
+        return [again if found.exit_code == EXIT_INTERRUPTED else f"{again} --force", *commands]
     if found.winner is None:
         missed = {gate.metric for candidate in found.candidates for gate in candidate.gates if gate.outcome != "pass"}
         index = next(

@@ -122,6 +122,17 @@ class RuntimeOp(Part):
     share: Number = None
 
 
+class Method(Part):
+    """What one method could give: expected, at most by arithmetic, and as probed."""
+
+    name: str
+    hard_speedup: Number = None
+    expected_speedup: Number = None
+    probe_speedup: Measured | None = None
+    helps: str | None = None
+    why: str | None = None
+
+
 class Analysis(Part):
     """The `compress.analysis/1` record, as far as the report shows it."""
 
@@ -131,6 +142,7 @@ class Analysis(Part):
     ops: list[AnalyzedOp] = []
     top_ops_runtime: list[RuntimeOp] = []
     device: dict[str, Any] | None = None
+    stages: list[Method] = []
 
 
 class Baseline(Part):
@@ -300,7 +312,11 @@ class Report(Part):
 
 def report_schema() -> dict[str, Any]:
     """The JSON Schema of `compress.report/1`."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "compress.report/1", **Report.model_json_schema(by_alias=True)}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "compress.report/1",
+        **Report.model_json_schema(by_alias=True),
+    }
 
 
 def to_json(report: Report) -> str:

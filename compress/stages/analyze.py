@@ -1,27 +1,54 @@
-"""The analyzer's first page: what the model is made of, and where its time goes in the target runtime."""
+"""The analyzer's page of a run: what the model is made of, where its time goes in the target runtime, what can help."""
 
 from pathlib import Path
 from typing import Any
 
+from compress.analyze.methods import Asked
 from compress.analyze.summary import analysis_dict
 from compress.code import code_digest
 from compress.measure import isolated
-from compress.stages.baseline import FloatModel
+from compress.measure.stats import Interval
+from compress.stages.baseline import SELF_TIMING, FloatModel
 from compress.stages.context import Context, export_versions, machine_key
+from compress.stages.trial import time_against
+from compress.stages.verdict import Judged, Timed, ceilings_of_this_machine, judge_file
 from compress.store import Key
 
 TOP_OPS = 10
 
 
-def run(context: Context, model: FloatModel) -> dict[str, Any]:
-    """`compress.analysis/1` of the recipe's model for one sample, with the float file's measured operators."""
-    analysis = _count(context)
-    nodes = profile(context, model.path, model.entry.digest)
-    return analysis | {"top_ops_runtime": nodes[:TOP_OPS], "runtime_total_ms": sum(node["time_ms"] for node in nodes)}
+def run(context: Context, model: FloatModel) -> tuple[dict[str, Any], Judged]:
+    """`compress.analysis/1` of the float file at the recipe's first batch size, and the verdict on it.
+
+    Parameters and work are those of the torch module for one sample; operators are those of the file.
+    """
+    batch = context.recipe.target.batch_sizes[0]
+    counted = _count(context)
+    kernels = profile(context, model.path, model.entry.digest)
+    whole = time_against(context, model.path, model.path, batch, SELF_TIMING).latency["latency_p50_ms"]
+    if whole.value is None or whole.low is None or whole.high is None:
+        raise AssertionError("the plan of SELF_TIMING gives enough calls for a median")
+    timed = Timed(
+        end_to_end_ms=Interval(value=whole.value, low=whole.low, high=whole.high, n=whole.n),
+        kernels=kernels,
+        batch=batch,
+    )
+    ceilings = ceilings_of_this_machine(context.recipe.target.threads, context.listener.note)
+    shapes = {name: values.shape for name, values in context.feeds(batch).items()}
+    judged = judge_file(model.path, timed, ceilings, Asked(target_speedup=target_of(context)), shapes)
+    device = judged.analysis["device"] | {"ceilings": ceilings.as_dict()}
+    runtime = {"top_ops_runtime": kernels[:TOP_OPS], "runtime_total_ms": sum(row["time_ms"] for row in kernels)}
+    return judged.analysis | {"model": counted["model"], "device": device} | runtime, judged
+
+
+def target_of(context: Context) -> float | None:
+    """The largest speed-up that a gate of the recipe asks for."""
+    asked = [gate.min for gate in context.recipe.gates if gate.metric == "speedup" and gate.min is not None]
+    return max(asked, default=None)
 
 
 def profile(context: Context, path: Path, digest: str) -> list[dict[str, Any]]:
-    """Time per node of a file in the target runtime, slowest first: [{name, op, time_ms, share}]."""
+    """Time per kernel of a file in the target runtime, slowest first: [{name, op, time_ms, share}]."""
     batch = context.recipe.target.batch_sizes[0]
 
     def make(_folder: Path) -> dict[str, Any]:
@@ -45,8 +72,8 @@ def count_key(context: Context) -> Key:
     return {
         "model": context.inputs.model_digest,
         "inputs": {name: [str(v.dtype), list(v.shape[1:])] for name, v in context.inputs.feeds.items()},
-        "batch": 1,
-        "code": code_digest("compress.stages.analyze"),
+        "code": code_digest("compress.analyze.summary"),
+        "trace": code_digest("compress.analyze.trace"),
         "versions": export_versions(),
     }
 

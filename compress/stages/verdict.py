@@ -91,6 +91,6 @@ def ceilings_of_this_machine(threads: int, say: Callable[[str], None]) -> Ceilin
     found = load_ceilings(threads)
     if found is None:
         say("measuring this machine once (compress doctor --measure does it more thoroughly)")
-        found = measure_ceilings(threads, lambda text: None, QUICK)
+        found = measure_ceilings(threads, lambda _text: None, QUICK)
         save_ceilings(found)
     return found

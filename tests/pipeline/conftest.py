@@ -1,63 +1,19 @@
 """One finished run of a small real net, made once; tests that need a head start copy its store."""
 
-import os
 import shutil
-import subprocess
-import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from compress.report.read import read_report
-from compress.report.schema import Report
-
-RECIPE = """\
-schema: 1
-name: digits
-model: {ref: "compress.zoo:digits_cnn"}
-data: {ref: "compress.zoo:digits", calibration_samples: 128}
-target: {batch_sizes: [1, 4]}
-gates:
-  - {metric: top1, max_drop: 0.05}
-  - {metric: speedup, min: 0.01}
-  - {metric: size_ratio, max: 0.6}
-stages:
-  - ptq
-"""
+from running import Run, newest_report, start, write_recipe
 
 
-@dataclass(frozen=True)
-class Run:
-    """A folder that `compress run` wrote into, and the report it made."""
-
-    output: Path
-    folder: Path
-    report: Report
-
-    def artefact(self, name: str) -> Path:
-        candidate = next(candidate for candidate in self.report.candidates if candidate.name == name)
-        return self.folder / str(candidate.artefact)
-
-
-def write_recipe(folder: Path, text: str = RECIPE, name: str = "digits.yaml") -> Path:
-    path = folder / name
-    path.write_text(text)
-    return path
-
-
-def start(arguments: list[str], output: Path) -> "subprocess.Popen[str]":
-    """`compress run` in a process of its own, in its own session so that signals go where they are sent."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "compress", "run", *arguments, "--output", str(output)]
-    return subprocess.Popen(
-        command, cwd=output, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def newest_report(output: Path, name: str = "digits") -> Run:
-    folder = max((output / "runs" / name).iterdir())
-    return Run(output=output, folder=folder, report=read_report(folder))
+@pytest.fixture(scope="session", autouse=True)
+def _ceilings_apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """This machine's ceilings are measured once for all tests, in a folder of theirs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COMPRESS_CACHE", str(tmp_path_factory.mktemp("ceilings")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import errno
 from pathlib import Path
 
 import pytest
-from conftest import write_recipe
+from running import write_recipe
 
 import compress.files
 from compress.__main__ import main

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Run, newest_report, start, write_recipe
+from running import Run, newest_report, start, write_recipe
 
 
 def hashes(run: Run) -> dict[str, str]:

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from conftest import RECIPE, Run, newest_report, start, write_recipe
+from running import RECIPE, Run, newest_report, start, write_recipe
 
 from compress import zoo
 from compress.__main__ import main
@@ -100,7 +100,7 @@ def test_the_second_run_makes_nothing_new(finished, head_start):
 
 def test_an_unreachable_speed_gate_ends_with_one_and_the_kernels_that_ran(head_start, capsys):
     recipe = write_recipe(head_start, RECIPE.replace("min: 0.01", "min: 90"))
-    assert main(["run", str(recipe), "--output", str(head_start)]) == 1
+    assert main(["run", str(recipe), "--output", str(head_start), "--force"]) == 1
     run = newest_report(head_start)
     assert (run.report.outcome, run.report.winner) == ("fail", None)
     assert "at least 90" in run.report.reason
@@ -108,6 +108,29 @@ def test_an_unreachable_speed_gate_ends_with_one_and_the_kernels_that_ran(head_s
     assert "QLinearConv" in run.report.reason
     assert (run.folder / "best/model.onnx").stat().st_size > 0
     assert run.report.exit_code == 1
+
+
+def test_a_target_beyond_arithmetic_stops_before_any_stage_with_four(head_start, capsys):
+    recipe = write_recipe(head_start, RECIPE.replace("min: 0.01", "min: 90"))
+    assert main(["run", str(recipe), "--output", str(head_start)]) == 4
+    report = newest_report(head_start).report
+    assert (report.outcome, report.exit_code, report.winner, report.candidates) == ("stopped", 4, None, [])
+    assert "at most" in report.reason
+    assert "90x asked" in report.reason
+    assert "Instead:" in report.reason
+    assert [row.entered for row in report.ledger] == [False]
+    assert report.verdict["sentence"] in report.reason
+    assert report.next[0].endswith("--force")
+
+
+def test_the_verdict_and_every_method_are_in_the_report(finished):
+    assert finished.report.verdict["sentence"]
+    methods = {method.name: method for method in finished.report.analysis.stages}
+    assert {"int8 W8A8", "prune 50%", "half-depth student", "graph mode", "batch 8"} <= set(methods)
+    assert all(method.helps in ("go", "warn", "stop") for method in methods.values())
+    page = (finished.folder / "report.html").read_text()
+    assert "What each method could give" in page
+    assert 'id="roofline"' in page
 
 
 def test_a_float_model_that_passes_everything_is_left_alone(head_start):

@@ -1,0 +1,71 @@
+"""Kernels of a profile belong to nodes of the file, and the profiler's own cost belongs to nobody."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from compress.analyze.file_nodes import on_file_nodes
+from compress.measure.isolated import Bench, profile
+from compress.stages.ptq import linear_share
+from compress.stages.verdict import without_profiler
+
+
+def net(path):
+    """conv -> relu -> transpose -> matmul, named as an exporter would."""
+    rng = np.random.default_rng(0)
+    values = {"w": rng.standard_normal((8, 8, 3, 3)), "m": rng.standard_normal((16, 4))}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["stem/Conv"], name="stem/Conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["stem/Conv"], ["stem/Relu"], name="stem/Relu"),
+        helper.make_node("Transpose", ["stem/Relu"], ["t"], name="Transpose", perm=[0, 2, 1, 3]),
+        helper.make_node("MatMul", ["t", "m"], ["y"], name="head/MatMul"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 8, 16, 16])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["batch", 16, 8, 4])],
+        [numpy_helper.from_array(value.astype(np.float32), name) for name, value in values.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
+
+
+def test_fused_kernels_go_to_the_node_that_does_their_work(tmp_path):
+    path = net(tmp_path / "m.onnx")
+    kernels = profile(path, {"x": np.ones((1, 8, 16, 16), np.float32)}, Bench(provider="cpu", threads=1), runs=3)
+    rows = on_file_nodes(path, kernels)
+    named = [row["name"] for row in rows if str(row["op"]).startswith("onnx::")]
+    assert named == ["stem/Conv", "Transpose", "head/MatMul"]
+    assert sum(row["time_ms"] for row in rows) == pytest.approx(sum(kernel["time_ms"] for kernel in kernels))
+
+
+def test_kernels_of_one_node_add_up_and_strangers_keep_their_names(tmp_path):
+    kernels = [
+        {"name": "stem/Relu_nchwc", "op": "Conv", "time_ms": 3.0},
+        {"name": "stem/Conv_part", "op": "Conv", "time_ms": 1.0},
+        {"name": "ReorderOutput_token_1", "op": "ReorderOutput", "time_ms": 0.5},
+        {"name": "unheard of", "op": "Magic", "time_ms": 0.25},
+    ]
+    rows = {row["name"]: row["time_ms"] for row in on_file_nodes(net(tmp_path / "m.onnx"), kernels)}
+    assert rows == {"stem/Conv": 4.0, "ReorderOutput_token_1": 0.5, "unheard of": 0.25}
+
+
+def test_times_without_the_profiler_sum_to_the_pass_and_keep_their_order():
+    rows = [{"name": str(i), "time_ms": time} for i, time in enumerate([9.0, 8.5, 8.2, 30.0])]
+    left = [row["time_ms"] for row in without_profiler(rows, 20.0)]
+    assert sum(left) == pytest.approx(20.0)
+    assert sorted(range(4), key=left.__getitem__) == [2, 1, 0, 3]
+    assert min(left) > 0
+
+
+def test_a_profile_within_the_pass_is_left_alone():
+    rows = [{"name": "a", "time_ms": 1.0}, {"name": "b", "time_ms": 2.0}]
+    assert without_profiler(rows, 3.5) == rows
+    assert without_profiler([], 1.0) == []
+
+
+def test_the_share_of_matrix_products_is_that_of_the_multiply_accumulates(tmp_path):
+    conv, product = 8 * 8 * 9 * 256, 8 * 16 * 16 * 4
+    assert linear_share(net(tmp_path / "m.onnx")) == pytest.approx(product / (conv + product))
