@@ -81,13 +81,17 @@ def make_splits(raw: object, *, place: str, calibration_samples: int, seed: int,
         have = len(splits["calibration"])
         fact = f"calibration_samples is {calibration_samples}, but the calibration split holds {have}"
         raise InputError(place, fact, f"Set data.calibration_samples to {have} or less")
-    splits["calibration"] = splits["calibration"].take(calibration_samples)
     hashes = {name: sample_hashes(split, place) for name, split in splits.items()}
     leaks = find_leaks(hashes)
     if leaks and refuse_leaks:
         raise InputError(place, "; ".join(leaks), "Remove them, or set data.leaks to report")
-    digests = {name: hashlib.sha256(b"".join(rows)).hexdigest() for name, rows in hashes.items()}
     _check_signatures(splits, place)
+    # Not the first ones: a split in order of class would leave classes out.
+    order = np.random.default_rng(seed).permutation(len(splits["calibration"]))
+    used = np.sort(order[:calibration_samples])
+    splits["calibration"] = _part(splits["calibration"], "calibration", used)
+    hashes["calibration"] = [hashes["calibration"][i] for i in used]
+    digests = {name: hashlib.sha256(b"".join(rows)).hexdigest() for name, rows in hashes.items()}
     return Splits(by_name=splits, digests=digests, leaks=leaks)
 
 

@@ -110,14 +110,14 @@ def run(loaded: LoadedRecipe, output: Path, progress: RunProgress, *, force: boo
     listener.event("start", {"recipe": str(loaded.path), "digest": loaded.digest})
     findings = Findings()
     listener.findings = findings
-    try:
-        _climb(context, findings, folder, progress, force=force)
-    except KeyboardInterrupt:
-        findings.winner = None
-        findings.end("stopped", "interrupted; run the same command again to continue", EXIT_INTERRUPTED)
-    return _conclude(
-        loaded, context, findings, folder, progress, {"seconds": time.monotonic() - started, "before": before}
-    )
+    with folder.live():
+        try:
+            _climb(context, findings, folder, progress, force=force)
+        except KeyboardInterrupt:
+            findings.winner = None
+            findings.end("stopped", "interrupted; run the same command again to continue", EXIT_INTERRUPTED)
+        timing = {"seconds": time.monotonic() - started, "before": before}
+        return _conclude(loaded, context, findings, folder, progress, timing)
 
 
 def _climb(context: Context, findings: Findings, folder: RunFolder, progress: RunProgress, *, force: bool) -> None:

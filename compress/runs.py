@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from compress.files import disk_problem, remove_temporaries, write_json, write_text, writing
 
 FREE_BYTES = 200_000_000
@@ -16,6 +18,10 @@ FREE_BYTES = 200_000_000
 @dataclass(frozen=True)
 class RunFolder:
     path: Path
+
+    def live(self) -> FileLock:
+        """A lock to hold while the run goes on, so that another run does not take it for an interrupted one."""
+        return FileLock(self.path / ".live")
 
     def event(self, kind: str, facts: dict[str, Any]) -> None:
         """Append one line to events.jsonl. A torn last line after a crash is skipped by readers."""
@@ -55,12 +61,23 @@ def open_run(root: Path, name: str, lock: dict[str, Any], text: str) -> tuple[Ru
 def _unfinished(parent: Path, lock: dict[str, Any]) -> Path | None:
     """The newest folder, if it has no report yet and holds the same lock."""
     newest = max((path for path in parent.glob("????-??-??T??-??-??") if path.is_dir()), default=None)
-    if newest is None or (newest / "report.json").exists():
+    if newest is None or (newest / "report.json").exists() or _is_live(newest):
         return None
     try:
         return newest if json.loads((newest / "recipe.lock.json").read_text()) == lock else None
     except (OSError, ValueError):
         return None
+
+
+def _is_live(folder: Path) -> bool:
+    """Whether a run holds the folder. The system drops the lock of a process that was killed."""
+    try:
+        with RunFolder(folder).live().acquire(timeout=0):
+            return False
+    except Timeout:
+        return True
+    except OSError:
+        return False
 
 
 def _end_torn_line(path: Path) -> None:

@@ -72,10 +72,9 @@ def compare(a: Call, b: Call, plan: Plan) -> Comparison:
 
 
 def widen(ratio: Interval, a_a: Comparison) -> Interval:
-    """The interval with the noise of an unclean A/A run added on both sides; unchanged after a clean one."""
-    if a_a.clean:
-        return ratio
-    factor = float(np.exp(2 * max(a_a.half_width, abs(np.log(a_a.ratio.value)))))
+    """The interval with what the A/A run found in nothing: its effect, and after an unclean run its noise."""
+    effect = abs(float(np.log(a_a.ratio.value)))
+    factor = float(np.exp(effect if a_a.clean else 2 * max(a_a.half_width, effect)))
     return Interval(value=ratio.value, low=ratio.low / factor, high=ratio.high * factor, n=ratio.n)
 
 

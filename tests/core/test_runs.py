@@ -86,3 +86,11 @@ def test_what_the_disk_refuses_is_one_line(tmp_path: Path):
         RunFolder(tmp_path / "file").event("start", {})
     with pytest.raises(EnvironmentProblem):
         RunFolder(tmp_path / "file").link("a", tmp_path)
+
+
+def test_a_run_that_is_still_going_on_is_not_taken_for_an_interrupted_one(tmp_path):
+    first, _ = open_run(tmp_path, "x", {"a": 1}, "text")
+    with first.live():
+        second, continued = open_run(tmp_path, "x", {"a": 1}, "text")
+    assert second.path != first.path
+    assert not continued
