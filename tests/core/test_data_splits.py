@@ -238,7 +238,7 @@ UNLIKE: list[tuple[np.ndarray, str]] = [
     ((pair(20, 1)[0] * 255).astype(np.uint8), "uint8[3, 4, 4]"),
     (pair(20, 1)[0].astype(np.float64), "float64[3, 4, 4]"),
     (pair(20, 1)[0] * 255, "in 'calibration' but [0.00"),
-    (pair(20, 1)[0] / 255, "0.003918] in 'calibration'"),
+    (pair(20, 1)[0] / 255, "0.00392] in 'calibration'"),
     (np.zeros_like(pair(20, 1)[0]), "spans [0, 0] in 'calibration'"),
 ]  # fmt: skip
 
