@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 import compress
+from compress.cli.analyze import analyze
 from compress.cli.check import check
 from compress.cli.cp import cp
 from compress.cli.doctor import doctor
@@ -17,6 +18,7 @@ from compress.cli.schema import schema
 
 # The order of `compress --help`. Adding a verb is one line.
 VERBS = (
+    analyze,
     run,
     plan,
     report,
