@@ -40,7 +40,8 @@ CASTING = frozenset(("quantizelinear", "dequantizelinear", "quantize_per_tensor"
 class Measured:
     """Times of a model. end_to_end_ms: one forward pass of `batch` samples, an `Interval` in ms with its n.
 
-    ops: rows {"module"?, "op"?, "name"?, "time_ms"} of a profile, in the order they ran; empty when there is none.
+    ops: rows {"module"?, "op"?, "name"?, "time_ms"} of a profile, in the order they ran; empty when there is none;
+    ops_estimated: these were corrected for what the profiler cost, so none of them alone can break a bound.
     Raises InputError when a time is not above zero, or the interval does not hold its value.
     """
 
@@ -48,6 +49,7 @@ class Measured:
     end_to_end_ms: Span
     ops: Sequence[Mapping[str, Any]] = ()
     batch: int = 1
+    ops_estimated: bool = False
 
     def __post_init__(self) -> None:
         whole = self.end_to_end_ms

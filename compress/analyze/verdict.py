@@ -145,7 +145,7 @@ def _errors(
     whole = measured.end_to_end_ms
     convs = sum(op.flops for op in shares.costs.ops if op.conv) >= MOSTLY_CONV * max(table.flops, 1)
     found = [above_roof(whole, bound, ceilings, "the whole model", conv=convs)]
-    for row in shares.rows:
+    for row in () if measured.ops_estimated else shares.rows:
         if row.measured and row.time_ms > 0:
             # A profile gives one number an op; it is taken to be as steady as the whole.
             interval = evidence.like(whole, row.time_ms)

@@ -133,7 +133,7 @@ def _dominated(report: Report) -> set[str]:
 
 
 def _verdict_rows(verdict: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    return [(key.replace("_", " "), _plain(value)) for key, value in (verdict or {}).items()]
+    return [(key.replace("_", " "), _plain(value)) for key, value in (verdict or {}).items() if value != []]
 
 
 def _plain(value: Any) -> str:

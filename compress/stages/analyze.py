@@ -38,7 +38,12 @@ def run(context: Context, model: FloatModel) -> tuple[dict[str, Any], Judged]:
     judged = judge_file(model.path, timed, ceilings, Asked(target_speedup=target_of(context)), shapes)
     device = judged.analysis["device"] | {"ceilings": ceilings.as_dict()}
     runtime = {"top_ops_runtime": kernels[:TOP_OPS], "runtime_total_ms": sum(row["time_ms"] for row in kernels)}
-    return judged.analysis | {"model": counted["model"], "device": device} | runtime, judged
+    ops = [_with_share(op, timed.end_to_end_ms.value) for op in judged.analysis["ops"]]
+    return judged.analysis | {"model": counted["model"], "device": device, "ops": ops} | runtime, judged
+
+
+def _with_share(op: dict[str, Any], whole_ms: float) -> dict[str, Any]:
+    return op | {"time_share": None if op["time_ms"] is None else op["time_ms"] / whole_ms}
 
 
 def target_of(context: Context) -> float | None:

@@ -56,8 +56,14 @@ def judge_file(
 ) -> Judged:
     """Judge a float ONNX file in ONNX Runtime. shapes: of its inputs, for the batch that was timed."""
     table = table_from_onnx(path, shapes=dict(shapes))
-    rows = without_profiler(on_file_nodes(path, timed.kernels), timed.end_to_end_ms.value)
-    measured = Measured(runtime="onnxruntime", end_to_end_ms=timed.end_to_end_ms, ops=rows, batch=timed.batch)
+    profiled, whole = on_file_nodes(path, timed.kernels), timed.end_to_end_ms
+    measured = Measured(
+        runtime="onnxruntime",
+        end_to_end_ms=whole,
+        ops=without_profiler(profiled, whole.value),
+        batch=timed.batch,
+        ops_estimated=_total(profiled) > whole.value,
+    )
     return judge_table(table, ceilings, measured, asked)
 
 
@@ -76,7 +82,7 @@ def without_profiler(rows: Sequence[Mapping[str, Any]], end_to_end_ms: float) ->
     The profiler costs about the same for every kernel, which for short ones is most of what it shows. Their sum cannot
     exceed the time of the whole pass, so the excess is taken off evenly, and what is left is scaled onto the pass.
     """
-    total = sum(float(row["time_ms"]) for row in rows)
+    total = _total(rows)
     if total <= end_to_end_ms or not rows:
         return [dict(row) for row in rows]
     each = (total - end_to_end_ms) / len(rows)
@@ -84,6 +90,10 @@ def without_profiler(rows: Sequence[Mapping[str, Any]], end_to_end_ms: float) ->
     left = [max(float(row["time_ms"]) - each, 0.1 * float(row["time_ms"])) for row in rows]
     scale = end_to_end_ms / sum(left)
     return [dict(row) | {"time_ms": time * scale} for row, time in zip(rows, left, strict=True)]
+
+
+def _total(rows: Sequence[Mapping[str, Any]]) -> float:
+    return sum(float(row["time_ms"]) for row in rows)
 
 
 def ceilings_of_this_machine(threads: int, say: Callable[[str], None]) -> Ceilings:

@@ -6,9 +6,12 @@ import pytest
 from onnx import helper, numpy_helper
 
 from compress.analyze.file_nodes import on_file_nodes
+from compress.analyze.methods import Asked
+from compress.device.devices import device_named
 from compress.measure.isolated import Bench, profile
+from compress.measure.stats import Interval
 from compress.stages.ptq import linear_share
-from compress.stages.verdict import without_profiler
+from compress.stages.verdict import Timed, judge_file, without_profiler
 
 
 def net(path):
@@ -69,3 +72,21 @@ def test_a_profile_within_the_pass_is_left_alone():
 def test_the_share_of_matrix_products_is_that_of_the_multiply_accumulates(tmp_path):
     conv, product = 8 * 8 * 9 * 256, 8 * 16 * 16 * 4
     assert linear_share(net(tmp_path / "m.onnx")) == pytest.approx(product / (conv + product))
+
+
+def test_times_that_were_corrected_for_the_profiler_break_no_bound_of_one_op(tmp_path):
+    path = net(tmp_path / "m.onnx")
+    ceilings = device_named("t4")
+    shapes = {"x": (1, 8, 16, 16)}
+    # One kernel far below what arithmetic allows, in a pass that is long enough as a whole.
+    kernels = [
+        {"name": "stem/Conv_nchwc", "op": "Conv", "time_ms": 1e-9},
+        {"name": "Transpose", "op": "Transpose", "time_ms": 5.0},
+    ]
+    long, short = (Interval(value=ms, low=ms, high=ms, n=9) for ms in (6.0, 4.0))
+    whole = Timed(end_to_end_ms=long, kernels=kernels, batch=1)
+    corrected = Timed(end_to_end_ms=short, kernels=kernels, batch=1)
+    assert [error.place for error in judge_file(path, whole, ceilings, Asked(), shapes).verdict.errors] == [
+        "op 0 stem/Conv"
+    ]
+    assert judge_file(path, corrected, ceilings, Asked(), shapes).verdict.errors == ()
