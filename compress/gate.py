@@ -1,6 +1,6 @@
 """Gates: pass, fail or undecided, from paired figures with intervals. Pure arithmetic, no models."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -197,11 +197,3 @@ def _needed_blocks(value: Value, threshold: float) -> int | None:
 def _batch_note(value: Value) -> str:
     parts = [f"batch {value.batch}" if value.batch else "", value.note]
     return ", ".join(part for part in parts if part)
-
-
-def by_metric(gates: Sequence[Gate], results: Sequence[GateResult]) -> Mapping[str, Outcome]:
-    """The worst outcome per gated metric, for the ladder's question "which promise is still open?"."""
-    return {
-        gate.metric: outcome_of([r for g, r in zip(gates, results, strict=True) if g.metric == gate.metric])
-        for gate in gates
-    }

@@ -4,18 +4,7 @@ from collections import Counter
 from typing import Any
 
 from compress.candidate import Candidate
-
-CONVERSIONS = frozenset(
-    {
-        "QuantizeLinear",
-        "DequantizeLinear",
-        "DynamicQuantizeLinear",
-        "Cast",
-        "Transpose",
-        "ReorderInput",
-        "ReorderOutput",
-    }
-)
+from compress.export.audit import BOUNDARY_OPS
 
 
 def why_not_faster(candidate: Candidate, float_nodes: list[dict[str, Any]], int8_nodes: list[dict[str, Any]]) -> str:
@@ -24,7 +13,7 @@ def why_not_faster(candidate: Candidate, float_nodes: list[dict[str, Any]], int8
     before, after = _by_op(float_nodes), _by_op(int8_nodes)
     total = sum(after.values()) or 1.0
     shares = ", ".join(f"{op} {time / total:.0%}" for op, time in after.most_common(3))
-    conversions = sum(time for op, time in after.items() if op in CONVERSIONS) / total
+    conversions = sum(time for op, time in after.items() if op in BOUNDARY_OPS) / total
     return (
         f"{audit.get('note', 'not audited')}; "
         f"operators take {total:.3f} ms against {sum(before.values()):.3f} ms in float "
