@@ -203,6 +203,11 @@ def test_fail_beats_undecided_beats_pass(outcomes: list[str], accepted: tuple[in
     assert outcome_of([result(outcome) for outcome in outcomes], accepted) == expected
 
 
+def test_only_gates_that_say_so_accept_undecided():
+    given = [Gate(metric="top1", max_drop=0.01), Gate(metric="speedup", min=1.0, undecided="accept")]
+    assert gates.accepted(given) == {1}
+
+
 @pytest.mark.parametrize("right", [0, 40, 50, 56])
 def test_a_baseline_at_chance_is_refused(right: int):
     scores = np.zeros(100)
