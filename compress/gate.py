@@ -52,7 +52,10 @@ def judge_drop(gate: Gate, metric: Metric, paired: Paired) -> GateResult:
     """The accuracy gate: one-sided 95 % bound of the paired drop against the limit."""
     baseline_value = float(paired.baseline.mean())
     relative = gate.max_drop is None
-    limit = abs(baseline_value) * (gate.max_relative_drop or 0.0) if gate.max_drop is None else gate.max_drop
+    allowed = gate.max_relative_drop if gate.max_drop is None else gate.max_drop
+    if allowed is None:
+        raise ValueError(f"the gate on {gate.metric} limits no drop")
+    limit = abs(baseline_value) * allowed if gate.max_drop is None else allowed
     drops = metric.sign * (paired.baseline - paired.candidate)
     low, high, note = _drop_bounds(paired, metric, drops)
     value = float(drops.mean())
@@ -67,7 +70,7 @@ def judge_drop(gate: Gate, metric: Metric, paired: Paired) -> GateResult:
     return GateResult(
         metric=gate.metric,
         limit="max_relative_drop" if relative else "max_drop",
-        threshold=float(gate.max_relative_drop if relative else gate.max_drop),  # type: ignore[arg-type]
+        threshold=allowed,
         value=shown[0],
         low=shown[1],
         high=shown[2],
@@ -80,7 +83,9 @@ def judge_drop(gate: Gate, metric: Metric, paired: Paired) -> GateResult:
 def judge_value(gate: Gate, value: Value | None) -> GateResult:
     """A gate on a figure with an interval, or on an exact one (no interval)."""
     limit = "min" if gate.min is not None else "max"
-    threshold = float(gate.min if gate.min is not None else gate.max)  # type: ignore[arg-type]
+    threshold = gate.min if gate.min is not None else gate.max
+    if threshold is None:
+        raise ValueError(f"the gate on {gate.metric} bounds no value")
     if value is None or value.value is None:
         note = "not measured" if value is None else value.note or "not measured"
         return GateResult(
@@ -93,8 +98,7 @@ def judge_value(gate: Gate, value: Value | None) -> GateResult:
             outcome="undecided",
             note=note,
         )
-    low = value.value if value.low is None else value.low
-    high = value.value if value.high is None else value.high
+    low, high = _ends(value, value.value)
     sign = 1 if limit == "min" else -1
     worst, best = (low, high) if sign > 0 else (high, low)
     outcome: Outcome = (
@@ -109,12 +113,20 @@ def judge_value(gate: Gate, value: Value | None) -> GateResult:
 
 def worst_of(gate: Gate, values: Sequence[Value]) -> Value | None:
     """Of one figure at several batch sizes, the one hardest for the gate: a promise holds at every batch size."""
-    unmeasured = next((value for value in values if value.value is None), None)
-    if unmeasured is not None or not values:
-        return unmeasured
-    if gate.min is not None:
-        return min(values, key=lambda value: value.value if value.low is None else value.low)  # type: ignore[arg-type, return-value]
-    return max(values, key=lambda value: value.value if value.high is None else value.high)  # type: ignore[arg-type, return-value]
+    worst: tuple[float, Value] | None = None
+    for value in values:
+        if value.value is None:
+            return value
+        low, high = _ends(value, value.value)
+        rank = low if gate.min is not None else -high
+        if worst is None or rank < worst[0]:
+            worst = rank, value
+    return None if worst is None else worst[1]
+
+
+def _ends(value: Value, middle: float) -> tuple[float, float]:
+    """The interval of a value; an exact one is its own interval."""
+    return (middle if value.low is None else value.low), (middle if value.high is None else value.high)
 
 
 def outcome_of(results: Sequence[GateResult], accept_undecided: Collection[int] = ()) -> Outcome:
