@@ -8,6 +8,9 @@ from compress.analyze.table import Op
 
 Rows = Sequence[Mapping[str, Any]]
 
+# What ONNX Runtime inserts by itself to change layout or device; no file holds it.
+INSERTED_MOVES = frozenset({"ReorderInput", "ReorderOutput", "MemcpyToHost", "MemcpyFromHost"})
+
 
 def attributed(ops: Sequence[Op], rows: Rows) -> tuple[dict[int, float], float]:
     """Milliseconds by op number, and the sum of the rows that fit no op.
@@ -30,3 +33,8 @@ def attributed(ops: Sequence[Op], rows: Rows) -> tuple[dict[int, float], float]:
         else:
             unattributed += float(row["time_ms"])
     return times, unattributed
+
+
+def inserted_ms(rows: Rows) -> float:
+    """Milliseconds of the copies that the runtime inserted between the ops."""
+    return sum(float(row["time_ms"]) for row in rows if row.get("op") in INSERTED_MOVES)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from compress.analyze import kinds
-from compress.analyze.attribute import attributed
+from compress.analyze.attribute import attributed, inserted_ms
 from compress.analyze.bounds import Bound, Span, op_bounds
 from compress.analyze.costs import LEVEL_OF_RUNTIME, Cost, Costs, Runtime, costs_of
 from compress.analyze.table import Op, OpTable
@@ -76,7 +76,8 @@ class OpTime:
 class Shares:
     """Where the time of a step goes. share: by class, summing to 1; level: of bytes that the runtime moves.
 
-    wait_ms: for the loader; unattributed_ms: of the end-to-end time, what belongs to no op of the table.
+    wait_ms: for the loader; unattributed_ms: of the end-to-end time, what belongs to no op of the table;
+    inserted_ms: for copies that the runtime inserted between the ops, which are movement.
     """
 
     rows: tuple[OpTime, ...]
@@ -87,6 +88,7 @@ class Shares:
     total_ms: float
     wait_ms: float
     unattributed_ms: float
+    inserted_ms: float = 0.0
 
     def time_ms(self, class_: Class) -> float:
         return self.share.get(class_, 0.0) * self.total_ms
@@ -126,18 +128,20 @@ def classify(
         OpTime(index=index, class_=class_, time_ms=times[index], measured=index in known, bound=bounds[index])
         for index, class_ in enumerate(classes)
     )
+    moves = min(rest, inserted_ms(measured.ops)) if measured else 0.0
     model_ms = sum(times) + rest
     total = model_ms / (1 - loader_wait_share)
     wait = total - model_ms if loader_wait_share else 0.0
     return Shares(
         rows=rows,
-        share=_shares(rows, rest, wait),
+        share=_shares(rows, rest - moves, wait, moves),
         runtime=runtime,
         level=level,
         costs=costs,
         total_ms=total,
         wait_ms=wait,
-        unattributed_ms=rest,
+        unattributed_ms=rest - moves,
+        inserted_ms=moves,
     )
 
 
@@ -169,6 +173,9 @@ def _class(op: Op, cost: Cost, bound: Bound, time_ms: float, level: str, overhea
     # The most generous bound, every byte unfused: far above that, only the kernel is left to blame.
     if time_ms > FAR_ABOVE_BOUND * bound.at("U"):
         return "kernel-limited"
+    # Nothing else the op has to do takes as long as starting it, however slowly it starts here.
+    if overhead and bound.floor_ms > max(bound.compute_ms, bound.memory_ms[level]):
+        return "overhead"
     if bound.compute_ms > bound.memory_ms[level]:
         return "compute"
     # An op that fusion leaves without bytes of its own is told by what it moves alone.
@@ -190,11 +197,12 @@ def _bytes_of(cost: Cost, level: str, tag: str) -> float:
     return moved[tag] if tag != "other" else moved["act"] + moved["io"] + moved["move"]
 
 
-def _shares(rows: Sequence[OpTime], rest: float, wait: float) -> dict[Class, float]:
+def _shares(rows: Sequence[OpTime], rest: float, wait: float, moves: float) -> dict[Class, float]:
     sums: dict[Class, float] = dict.fromkeys(CLASSES, 0.0)
     for row in rows:
         sums[row.class_] += row.time_ms
     sums["data-pipeline"] += wait
     sums["unattributed"] += rest
+    sums["movement"] += moves
     total = sum(sums.values())
     return {name: ms / total for name, ms in sums.items()} if total else {}

@@ -78,7 +78,8 @@ def _class(first: Class, shares: Shares, ceilings: Ceilings) -> str:
         times = spent / reached if reached else float("inf")
         return f"{len(ops)} ops take {spent:.4g} ms, {times:.3g} times what their work and every byte of it need."
     if first in ("movement", "unattributed"):
-        return f"{len(ops)} ops take {spent:.4g} ms and multiply nothing."
+        own = f", {shares.inserted_ms:.4g} ms of it in copies that the runtime inserts" if shares.inserted_ms else ""
+        return f"{len(ops)} ops take {spent:.4g} ms{own if first == 'movement' else ''} and multiply nothing."
     return _intensity(first, shares, ceilings)
 
 

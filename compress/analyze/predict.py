@@ -70,7 +70,7 @@ def _expected_ms(change: Change, subject: Subject) -> float:
     new = sum(_class_ms(class_, sums, after[class_], change) for class_, sums in before.items())
     profiled = any(row.measured for row in shares.rows)
     # Time outside a profile's ops stays. Without a profile it is theirs as well, so it changes as they do.
-    rest = shares.unattributed_ms * (1.0 if profiled or not old else new / old)
+    rest = shares.inserted_ms + shares.unattributed_ms * (1.0 if profiled or not old else new / old)
     return shares.wait_ms + rest + new
 
 

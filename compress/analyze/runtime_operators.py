@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from compress.analyze import onnx_ops
+from compress.analyze.attribute import INSERTED_MOVES
 from compress.data import Array
 from compress.export.audit import HEAVY_FLOAT_OPS, INTEGER_OPS
 from compress.measure import isolated
@@ -13,8 +14,6 @@ from compress.measure import isolated
 RuntimeKind = Literal["compute", "movement", "conversion", "elementwise", "other"]
 
 CONVERSION = frozenset({"Cast", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
-# What the runtime inserts by itself to change layout or device.
-INSERTED_MOVES = frozenset({"ReorderInput", "ReorderOutput", "MemcpyToHost", "MemcpyFromHost"})
 INTEGER_COMPUTE = INTEGER_OPS - {"QLinearConcat"}
 FUSED_COMPUTE = frozenset(
     {"NhwcFusedConv", "MatMulNBits", "GroupQueryAttention", "DynamicQuantizeGRU", "QOrderedMatMul"}

@@ -9,6 +9,7 @@ from torch import nn
 
 from compress.analyze import count
 from compress.analyze.classes import CLASSES, Measured, classify
+from compress.analyze.predict import predict
 from compress.analyze.verdict import verdict
 from compress.device.devices import device_named
 from compress.errors import InputError
@@ -45,6 +46,14 @@ def test_a_model_that_starts_ops_most_of_the_time_is_overhead_and_flat_in_its_ba
     assert (found.class_, found.confidence) == ("overhead", "measured on this machine")
     assert found.share == pytest.approx(1.0)
     assert any("1.02 times as long" in sentence for sentence in found.evidence)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.9, 2.1, 2.9])
+def test_ops_that_have_nothing_but_their_start_to_pay_are_overhead_however_slowly_they_start(factor):
+    whole = sum(made.DISPATCH_NS[name] for name in ("linear", "layer_norm")) * 60 / 1e6
+    times = made.measured(factor * whole, _scaled(TINY, factor))
+    found = verdict(TINY, made.machine(), measured=times)
+    assert (found.class_, found.share) == ("overhead", pytest.approx(1.0))
 
 
 def test_a_flat_profile_that_grows_with_the_batch_is_not_overhead():
@@ -105,6 +114,17 @@ def test_time_that_belongs_to_no_op_is_a_row_of_its_own_and_never_the_verdict():
     assert verdict(
         WIDE, made.machine(), measured=made.measured(20.0, stranger)
     ).shares.unattributed_ms == pytest.approx(12.0)
+
+
+def test_copies_that_the_runtime_inserted_are_movement_and_stay_whatever_is_compressed():
+    rows = made.profile(WIDE, lambda op: 2.0 if op.kind == "contraction" else 0.0)
+    own = sum(row["time_ms"] for row in rows)
+    inserted = [{"name": "reorder", "op": "ReorderInput", "time_ms": own}]
+    found = verdict(WIDE, made.machine(), measured=made.measured(2 * own, [*rows, *inserted]))
+    assert found.shares.share["movement"] == pytest.approx(0.5)
+    assert found.shares.share["unattributed"] == pytest.approx(0.0)
+    assert sum(found.shares.share.values()) == pytest.approx(1.0)
+    assert all(one.expected <= 2.0 + 1e-9 for one in predict(WIDE, made.machine(), found))
 
 
 def test_a_time_below_its_bound_is_an_error_that_names_the_number():
