@@ -38,7 +38,11 @@ LEVERS: dict[Class, tuple[Lever, ...]] = {
         Lever(remedy="batch", does="share the cost of starting ops among samples", method="batch"),
     ),
     "movement": (
-        Lever(remedy="layout", does="keep one layout from end to end and fold transposes into their neighbours"),
+        Lever(
+            remedy="layout",
+            does="keep one layout from end to end and fold transposes into their neighbours",
+            method="copies folded",
+        ),
         Lever(remedy="graph mode", does="let the runtime fuse casts and copies", method="graph mode"),
     ),
     "kernel-limited": (

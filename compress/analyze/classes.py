@@ -27,6 +27,8 @@ CLASSES: tuple[Class, ...] = get_args(Class)
 
 # An op that costs its start for at least half of its time is overhead.
 MOSTLY = 0.5
+# The machine idles while an op does less work than this share of its time.
+IDLE_BELOW = 0.20
 # So far above its bound, an op is held up by its kernel and not by the machine.
 FAR_ABOVE_BOUND = 3.0
 # Picking rows by index moves data about; looking up a table of weights is what the model is for.
@@ -108,8 +110,10 @@ def classify(
     measured: Measured | None = None,
     loader_wait_share: float = 0.0,
     overhead: bool = True,
+    flat: bool = False,
 ) -> Shares:
-    """Times and classes of all ops. loader_wait_share: of a step, in [0, 1); overhead: whether ops may be called so.
+    """Times and classes of all ops. loader_wait_share: of a step, in [0, 1); overhead: whether ops may be called so;
+    flat: time was seen not to grow with the batch, so what an op takes beyond its work is its start.
 
     Raises InputError for a share outside [0, 1).
     """
@@ -121,7 +125,7 @@ def classify(
     bounds = op_bounds(costs, ceilings)
     times, known, rest = _times(table.ops, bounds, level, measured)
     classes = [
-        _class(op, cost, bound, ms, level, overhead)
+        _class(op, cost, bound, ms, level, overhead, flat)
         for op, cost, bound, ms in zip(table.ops, costs.ops, bounds, times, strict=True)
     ]
     rows = tuple(
@@ -163,13 +167,16 @@ def _times(
     return times, set(given), lost + max(0.0, left - wanted * scale)
 
 
-def _class(op: Op, cost: Cost, bound: Bound, time_ms: float, level: str, overhead: bool) -> Class:
+def _class(op: Op, cost: Cost, bound: Bound, time_ms: float, level: str, overhead: bool, flat: bool) -> Class:
     if overhead and (op.kind == "view" or bound.floor_ms >= MOSTLY * time_ms > 0):
         return "overhead"
     moved = cost.bytes[level]
     cached = moved["kv"] > MOSTLY * sum(moved.values())
     if _is_movement(op):
         return "kv-bandwidth" if cached else "movement"
+    work_ms = max(bound.compute_ms, bound.memory_ms["U"])
+    if overhead and flat and work_ms < IDLE_BELOW * time_ms:
+        return "overhead"
     # The most generous bound, every byte unfused: far above that, only the kernel is left to blame.
     if time_ms > FAR_ABOVE_BOUND * bound.at("U"):
         return "kernel-limited"

@@ -73,7 +73,7 @@ class Subject:
 @dataclass(frozen=True, kw_only=True)
 class Change:
     """After a method. level: of bytes the runtime then moves; samples: times as many in one pass; kept: classes whose
-    expected time stays; doubt: why an expectation may not come true here."""
+    expected time stays, removed: those whose time goes; doubt: why an expectation may not come true here."""
 
     expected: Costs
     hard: Costs
@@ -81,6 +81,7 @@ class Change:
     level: str
     samples: float = 1.0
     kept: frozenset[Class] = frozenset()
+    removed: frozenset[Class] = frozenset()
     doubt: str = ""
 
 
@@ -92,6 +93,7 @@ def methods(asked: Asked) -> tuple[tuple[str, Method], ...]:
     return (
         *((f"batch {size}", _batch(size)) for size in asked.batches),
         ("graph mode", _graph),
+        ("copies folded", _folded),
         ("int8 W8A8", _integers),
         ("int8 weight-only", _weights_int8),
         ("int4 weight-only g128", _weights_int4),
@@ -208,6 +210,24 @@ def _graph(subject: Subject) -> Change:
         f"{_mb(costs.total_bytes('G'))} move, not {_mb(costs.total_bytes('U'))}"
     )
     return Change(expected=after, hard=after, why=why, level="G")
+
+
+def _folded(subject: Subject) -> Change:
+    """Copies, transposes, casts and joins become part of their neighbours, or never happen."""
+    shares = subject.shares
+    moves = [row.index for row in shares.rows if row.class_ == "movement"]
+    if len(moves) == sum(row.time_ms > 0 for row in shares.rows):
+        why = "There is nothing but copies to fold them into"
+        return Change(expected=shares.costs, hard=shares.costs, why=why, level=shares.level)
+    rows = list(shares.costs.ops)
+    for index in moves:
+        rows[index] = _scaled(rows[index], 0.0, 0.0, 0.0)
+    inserted = f" and those that the runtime inserts ({shares.inserted_ms:.3g} ms)" if shares.inserted_ms else ""
+    why = f"Without {len(moves)} ops that only move data{inserted}, {shares.share.get('movement', 0.0):.0%} of the time"
+    return Change(
+        expected=shares.costs, hard=replace(shares.costs, ops=tuple(rows)), why=why, level=shares.level,
+        removed=frozenset[Class](("movement",)),
+    )  # fmt: skip
 
 
 def _batch(size: int) -> Method:

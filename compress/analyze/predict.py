@@ -70,7 +70,8 @@ def _expected_ms(change: Change, subject: Subject) -> float:
     new = sum(_class_ms(class_, sums, after[class_], change) for class_, sums in before.items())
     profiled = any(row.measured for row in shares.rows)
     # Time outside a profile's ops stays. Without a profile it is theirs as well, so it changes as they do.
-    rest = shares.inserted_ms + shares.unattributed_ms * (1.0 if profiled or not old else new / old)
+    inserted = 0.0 if "movement" in change.removed else shares.inserted_ms
+    rest = inserted + shares.unattributed_ms * (1.0 if profiled or not old else new / old)
     return shares.wait_ms + rest + new
 
 
@@ -84,6 +85,8 @@ class _Sums:
 
 
 def _class_ms(class_: Class, before: _Sums, after: _Sums, change: Change) -> float:
+    if class_ in change.removed:
+        return 0.0
     if class_ in change.kept or not before.bound:
         return before.time
     ratio = min(1.0, after.bound / change.samples / before.bound)

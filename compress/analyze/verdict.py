@@ -6,7 +6,7 @@ from typing import Literal
 
 from compress.analyze import evidence
 from compress.analyze.bounds import AboveRoof, Bound, above_roof, model_bound
-from compress.analyze.classes import CLASSES, Class, Measured, Shares, classify
+from compress.analyze.classes import CLASSES, IDLE_BELOW, Class, Measured, Shares, classify
 from compress.analyze.table import OpTable
 from compress.device.ceilings import MEASURED, Ceilings
 from compress.errors import InputError
@@ -19,7 +19,6 @@ LOADER_WAITS = 0.40
 MOVEMENT_FROM = 0.25
 MIXED_BELOW = 0.50
 # Overhead is believed only while the machine idles and time hardly grows with the batch.
-IDLE_BELOW = 0.20
 FLAT_BELOW = 0.30
 # Half of the work in convolutions: a time below the arithmetic bound may come from a fast algorithm.
 MOSTLY_CONV = 0.5
@@ -93,7 +92,8 @@ def _believed(
     table: OpTable, ceilings: Ceilings, measured: Measured | None, wait: float, elasticity: float | None
 ) -> tuple[Shares, Bound, tuple[str, ...]]:
     """Shares, bound and doubts: where overhead leads against the evidence, the shares are without it."""
-    shares = classify(table, ceilings, measured=measured, loader_wait_share=wait)
+    flat = elasticity is not None and elasticity < FLAT_BELOW
+    shares = classify(table, ceilings, measured=measured, loader_wait_share=wait, flat=flat)
     bound = model_bound(shares.costs, ceilings)
     doubts = _against_overhead(shares, bound, elasticity) if _leading(shares)[:1] == ["overhead"] else ()
     if doubts:

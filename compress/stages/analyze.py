@@ -11,7 +11,7 @@ from compress.measure.stats import Interval
 from compress.stages.baseline import SELF_TIMING, FloatModel
 from compress.stages.context import Context, export_versions, machine_key
 from compress.stages.trial import time_against
-from compress.stages.verdict import Judged, Timed, ceilings_of_this_machine, judge_file
+from compress.stages.verdict import Judged, Timed, ceilings_of_this_machine, elasticity_of, judge_file
 from compress.store import Key
 
 TOP_OPS = 10
@@ -32,6 +32,7 @@ def run(context: Context, model: FloatModel) -> tuple[dict[str, Any], Judged]:
         end_to_end_ms=Interval(value=whole.value, low=whole.low, high=whole.high, n=whole.n),
         kernels=kernels,
         batch=batch,
+        elasticity=_elasticity(context, model),
     )
     ceilings = ceilings_of_this_machine(context.recipe.target.threads, context.listener.note)
     shapes = {name: values.shape for name, values in context.feeds(batch).items()}
@@ -64,6 +65,17 @@ def profile(context: Context, path: Path, digest: str) -> list[dict[str, Any]]:
     total = sum(node["time_ms"] for node in nodes) or 1.0
     ordered = sorted(nodes, key=lambda node: (-node["time_ms"], node["name"]))
     return [node | {"share": node["time_ms"] / total} for node in ordered]
+
+
+def _elasticity(context: Context, model: FloatModel) -> float | None:
+    batch = context.recipe.target.batch_sizes[0]
+
+    def make(_folder: Path) -> dict[str, Any]:
+        context.listener.update(0, 1, "timing twice the batch")
+        return {"elasticity": elasticity_of(model.path, context.feeds(batch), context.bench)}
+
+    found = context.store.obtain("elasticity", profile_key(context, model.entry.digest), make).facts["elasticity"]
+    return None if found is None else float(found)
 
 
 def profile_key(context: Context, digest: str) -> Key:

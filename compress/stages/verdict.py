@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from compress.analyze.advice import advise
 from compress.analyze.classes import Measured
 from compress.analyze.file_nodes import on_file_nodes
@@ -14,8 +16,11 @@ from compress.analyze.predict import Prediction, predict
 from compress.analyze.summary import analysis_dict, complete
 from compress.analyze.table import OpTable
 from compress.analyze.verdict import Verdict, verdict
+from compress.data import Array
 from compress.device.cached import load_ceilings, save_ceilings
 from compress.device.ceilings import Ceilings
+from compress.errors import InputError
+from compress.measure import isolated
 from compress.measure.ceilings import QUICK, measure_ceilings
 from compress.measure.stats import Interval
 
@@ -25,11 +30,15 @@ METHODS_OF_STAGE = {"ptq": ("int8 W8A8",)}
 
 @dataclass(frozen=True, kw_only=True)
 class Timed:
-    """A file that was timed: one pass of `batch` samples, and the kernels that ran ({name, op, time_ms})."""
+    """A file that was timed: one pass of `batch` samples, and the kernels that ran ({name, op, time_ms}).
+
+    elasticity: see `elasticity_of`; None where it is not known.
+    """
 
     end_to_end_ms: Interval
     kernels: Sequence[Mapping[str, Any]]
     batch: int
+    elasticity: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,16 +73,32 @@ def judge_file(
         batch=timed.batch,
         ops_estimated=_total(profiled) > whole.value,
     )
-    return judge_table(table, ceilings, measured, asked)
+    return judge_table(table, ceilings, measured, asked, timed.elasticity)
 
 
-def judge_table(table: OpTable, ceilings: Ceilings, measured: Measured | None, asked: Asked) -> Judged:
+def judge_table(
+    table: OpTable, ceilings: Ceilings, measured: Measured | None, asked: Asked, elasticity: float | None = None
+) -> Judged:
     """Judge an op table, with times or on bounds alone."""
-    found = verdict(table, ceilings, measured=measured)
+    found = verdict(table, ceilings, measured=measured, elasticity=elasticity)
     predictions = predict(table, ceilings, found, asked=asked)
     analysis = analysis_dict(table, measured=measured.ops if measured else None)
     document = complete(analysis, found, predictions, ceilings, advice=advise(found, predictions))
     return Judged(analysis=document, verdict=found, predictions=predictions)
+
+
+def elasticity_of(path: Path, feeds: dict[str, Array], bench: isolated.Bench, seconds: float = 1.0) -> float | None:
+    """(t(2b) - t(b)) / t(b) of a file, from medians of calls in turns: near 0 where time does not grow with the batch.
+
+    feeds: one batch (b, ...) by input name. None where the file takes no batch of another size.
+    """
+    batch = next(iter(feeds.values())).shape[0]
+    try:
+        times = isolated.batch_times(path, feeds, [batch, 2 * batch], bench, seconds)
+    except InputError:
+        return None
+    once, twice = (float(np.median(times[size])) for size in (batch, 2 * batch))
+    return (twice - once) / once
 
 
 def without_profiler(rows: Sequence[Mapping[str, Any]], end_to_end_ms: float) -> list[dict[str, Any]]:

@@ -71,6 +71,19 @@ def test_pruning_does_not_help_where_the_time_is_in_transposes_and_copies():
     )
 
 
+def test_folding_the_copies_gives_what_their_share_of_the_time_says():
+    bounds = {row.index: row.bound.at("U") for row in classify(SHUFFLE, made.machine()).rows}
+    rows = made.profile(SHUFFLE, lambda op: (4 if op.kind == "move" else 1.2) * bounds[op.id])
+    inserted = [{"name": "reorder", "op": "ReorderOutput", "time_ms": 0.5}]
+    measured = made.measured(sum(row["time_ms"] for row in [*rows, *inserted]), [*rows, *inserted])
+    found = verdict(SHUFFLE, made.machine(), measured=measured)
+    folded = predicted(SHUFFLE, measured=measured)["copies folded"]
+    assert folded.expected == pytest.approx(1 / (1 - found.shares.share["movement"]))
+    assert folded.hard >= folded.expected
+    told = advise(found, tuple(predicted(SHUFFLE, measured=measured).values()))
+    assert any("layout" in one.sentence and f"{folded.expected:.3g}x expected" in one.sentence for one in told)
+
+
 def test_copies_of_hidden_channels_keep_their_expected_time_and_lower_the_hard_bound():
     class Turned(nn.Module):
         def __init__(self):
@@ -323,7 +336,7 @@ def test_fewer_bytes_never_raise_the_bound_and_more_weights_shrink_it_more():
 
 def test_methods_have_names_of_their_own_and_impossible_requests_are_refused():
     names = [name for name, _ in methods(Asked(prune_ratios=(0.3, 0.5, 0.7), batches=(4, 16)))]
-    assert len(names) == len(set(names)) == 12
+    assert len(names) == len(set(names)) == 13
     with pytest.raises(InputError, match="not between 0 and 1"):
         Asked(prune_ratios=(1.0,))
     with pytest.raises(InputError, match="below 1"):

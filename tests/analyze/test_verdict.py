@@ -56,6 +56,14 @@ def test_ops_that_have_nothing_but_their_start_to_pay_are_overhead_however_slowl
     assert (found.class_, found.share) == ("overhead", pytest.approx(1.0))
 
 
+def test_slow_starts_are_overhead_where_time_is_seen_not_to_grow_with_the_batch():
+    whole = sum(made.DISPATCH_NS[name] for name in ("linear", "layer_norm")) * 60 / 1e6
+    times = made.measured(8 * whole, _scaled(TINY, 8))
+    assert verdict(TINY, made.machine(), measured=times).class_ == "kernel-limited"
+    assert verdict(TINY, made.machine(), measured=times, elasticity=0.02).class_ == "overhead"
+    assert verdict(TINY, made.machine(), measured=times, elasticity=0.9).class_ == "kernel-limited"
+
+
 def test_a_flat_profile_that_grows_with_the_batch_is_not_overhead():
     whole = 0.022 * 60
     found = verdict(TINY, made.machine(), measured=made.measured(1.5 * whole, _scaled(TINY, 1.5)), elasticity=0.9)
