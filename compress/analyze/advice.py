@@ -79,8 +79,12 @@ NOT: dict[Class, tuple[str, tuple[str, ...]]] = {
 
 
 def advise(found: Verdict, predictions: Sequence[Prediction] = ()) -> tuple[Advice, ...]:
-    """Two levers at most, the more promising one first, then what not to do. Numbers come from `predictions`."""
+    """Two levers at most, the more promising one first, then what not to do. Numbers come from `predictions`.
+
+    A lever that is expected to give nothing here is left out, while another one remains.
+    """
     levers = sorted(LEVERS[found.class_], key=lambda lever: -_expected(lever.method, predictions))
+    levers = [lever for lever in levers if _promises(lever, predictions)] or levers[:1]
     told = [Advice(remedy=lever.remedy, sentence=_lever(lever, predictions)) for lever in levers]
     if found.class_ in NOT:
         told.append(Advice(remedy="", sentence=_not(found, predictions)))
@@ -93,7 +97,14 @@ def _lever(lever: Lever, predictions: Sequence[Prediction]) -> str:
     if best is None:
         return f"{start}."
     ceiling = f", {best.hard:.3g}x at most" if best.hard is not None else ""
-    return f"{start} ({best.name}: {best.expected:.3g}x expected{ceiling})."
+    probe = best.probe
+    seen = f", {probe.value:.3g}x [{probe.low:.3g}, {probe.high:.3g}] measured (n={probe.n})" if probe else ""
+    return f"{start} ({best.name}: {best.expected:.3g}x expected{ceiling}{seen})."
+
+
+def _promises(lever: Lever, predictions: Sequence[Prediction]) -> bool:
+    best = _best(lever.method, predictions)
+    return best is None or best.expected >= LITTLE
 
 
 def _not(found: Verdict, predictions: Sequence[Prediction]) -> str:

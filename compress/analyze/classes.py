@@ -79,7 +79,8 @@ class Shares:
     """Where the time of a step goes. share: by class, summing to 1; level: of bytes that the runtime moves.
 
     wait_ms: for the loader; unattributed_ms: of the end-to-end time, what belongs to no op of the table;
-    inserted_ms: for copies that the runtime inserted between the ops, which are movement.
+    inserted_ms: for copies that the runtime inserted between the ops, which are movement; host_ms: that eager torch
+    spends between its ops, which is overhead.
     """
 
     rows: tuple[OpTime, ...]
@@ -91,6 +92,7 @@ class Shares:
     wait_ms: float
     unattributed_ms: float
     inserted_ms: float = 0.0
+    host_ms: float = 0.0
 
     def time_ms(self, class_: Class) -> float:
         return self.share.get(class_, 0.0) * self.total_ms
@@ -123,7 +125,7 @@ def classify(
     level = LEVEL_OF_RUNTIME[runtime]
     costs = costs_of(table, ceilings, runtime)
     bounds = op_bounds(costs, ceilings)
-    times, known, rest = _times(table.ops, bounds, level, measured)
+    times, known, lost, excess = _times(table.ops, bounds, level, measured)
     classes = [
         _class(op, cost, bound, ms, level, overhead, flat)
         for op, cost, bound, ms in zip(table.ops, costs.ops, bounds, times, strict=True)
@@ -132,39 +134,43 @@ def classify(
         OpTime(index=index, class_=class_, time_ms=times[index], measured=index in known, bound=bounds[index])
         for index, class_ in enumerate(classes)
     )
-    moves = min(rest, inserted_ms(measured.ops)) if measured else 0.0
-    model_ms = sum(times) + rest
+    moves = min(lost, inserted_ms(measured.ops)) if measured else 0.0
+    # Eager torch is in Python between the ops of a profile; without a profile the time is the ops' own.
+    host = excess if overhead and runtime == "torch" and known else 0.0
+    rest = lost + excess - moves - host
+    model_ms = sum(times) + lost + excess
     total = model_ms / (1 - loader_wait_share)
     wait = total - model_ms if loader_wait_share else 0.0
     return Shares(
         rows=rows,
-        share=_shares(rows, rest - moves, wait, moves),
+        share=_shares(rows, {"movement": moves, "overhead": host, "unattributed": rest, "data-pipeline": wait}),
         runtime=runtime,
         level=level,
         costs=costs,
         total_ms=total,
         wait_ms=wait,
-        unattributed_ms=rest - moves,
+        unattributed_ms=rest,
         inserted_ms=moves,
+        host_ms=host,
     )
 
 
 def _times(
     ops: Sequence[Op], bounds: Sequence[Bound], level: str, measured: Measured | None
-) -> tuple[list[float], set[int], float]:
-    """Time of every op, which of them are measured, and what is left of the end-to-end time.
+) -> tuple[list[float], set[int], float, float]:
+    """Time of every op, which of them are measured, the time of rows that fit no op, and what no row explains.
 
     Ops without a measured time take their bound, or their part of what the measured ones leave when that is less.
     """
     guessed = [bound.at(level) for bound in bounds]
     if measured is None:
-        return guessed, set(), 0.0
+        return guessed, set(), 0.0, 0.0
     given, lost = attributed(ops, measured.ops)
     left = max(0.0, measured.end_to_end_ms.value - sum(given.values()) - lost)
     wanted = sum(ms for index, ms in enumerate(guessed) if index not in given)
     scale = min(1.0, left / wanted) if wanted else 0.0
     times = [given.get(index, ms * scale) for index, ms in enumerate(guessed)]
-    return times, set(given), lost + max(0.0, left - wanted * scale)
+    return times, set(given), lost, max(0.0, left - wanted * scale)
 
 
 def _class(op: Op, cost: Cost, bound: Bound, time_ms: float, level: str, overhead: bool, flat: bool) -> Class:
@@ -204,12 +210,10 @@ def _bytes_of(cost: Cost, level: str, tag: str) -> float:
     return moved[tag] if tag != "other" else moved["act"] + moved["io"] + moved["move"]
 
 
-def _shares(rows: Sequence[OpTime], rest: float, wait: float, moves: float) -> dict[Class, float]:
-    sums: dict[Class, float] = dict.fromkeys(CLASSES, 0.0)
+def _shares(rows: Sequence[OpTime], beside: Mapping[Class, float]) -> dict[Class, float]:
+    """beside: milliseconds by class that belong to no op."""
+    sums: dict[Class, float] = {name: beside.get(name, 0.0) for name in CLASSES}
     for row in rows:
         sums[row.class_] += row.time_ms
-    sums["data-pipeline"] += wait
-    sums["unattributed"] += rest
-    sums["movement"] += moves
     total = sum(sums.values())
     return {name: ms / total for name, ms in sums.items()} if total else {}

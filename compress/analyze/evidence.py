@@ -72,7 +72,8 @@ def _class(first: Class, shares: Shares, ceilings: Ceilings) -> str:
         return f"Of a step of {shares.total_ms:.4g} ms, {shares.wait_ms:.4g} ms wait for the loader."
     if first == "overhead":
         floor = sum(row.bound.floor_ms for row in ops)
-        return f"Starting {len(ops)} ops costs at least {floor:.4g} ms of the {spent:.4g} ms they take."
+        host = f", {shares.host_ms:.4g} ms of it between the ops" if shares.host_ms else ""
+        return f"Starting {len(ops)} ops costs at least {floor:.4g} ms of the {spent:.4g} ms they take{host}."
     if first == "kernel-limited":
         reached = sum(row.bound.at("U") for row in ops)
         times = spent / reached if reached else float("inf")

@@ -46,32 +46,35 @@ def predict(
     asked = asked or Asked()
     batch = found.measured.batch if found.measured else asked.batch
     subject = Subject(table=table, ceilings=ceilings, shares=found.shares, batch=batch)
-    return tuple(_prediction(name, method(subject), subject, found, asked) for name, method in methods(asked))
+    now = _by_class(found.shares, found.shares.costs, found.shares.level, ceilings)
+    return tuple(_prediction(name, method(subject), subject, now, found, asked) for name, method in methods(asked))
 
 
-def _prediction(name: str, change: Change, subject: Subject, found: Verdict, asked: Asked) -> Prediction:
+def _prediction(
+    name: str, change: Change, subject: Subject, before: "dict[Class, _Sums]", found: Verdict, asked: Asked
+) -> Prediction:
     now = found.shares.total_ms
     least = model_bound(change.hard, subject.ceilings).hard_ms / change.samples
     # A step cannot be shorter than its wait for data, whatever the model does.
     least = max(least, found.shares.wait_ms)
     hard = now / least if least else None
-    expected = now / _expected_ms(change, subject)
+    expected = now / _expected_ms(change, subject, before)
     probe = asked.probes.get(name)
     helps, reason = _helps(hard, expected, probe, change, found, asked)
     return Prediction(name=name, hard=hard, expected=expected, probe=probe, helps=helps, why=f"{change.why}. {reason}")
 
 
-def _expected_ms(change: Change, subject: Subject) -> float:
+def _expected_ms(change: Change, subject: Subject, before: "dict[Class, _Sums]") -> float:
     """Time of a sample's worth of work after the change, class by class."""
     shares = subject.shares
-    before = _by_class(shares, shares.costs, shares.level, subject.ceilings)
     after = _by_class(shares, change.expected, change.level, subject.ceilings)
     old = sum(sums.time for sums in before.values())
     new = sum(_class_ms(class_, sums, after[class_], change) for class_, sums in before.items())
     profiled = any(row.measured for row in shares.rows)
     # Time outside a profile's ops stays. Without a profile it is theirs as well, so it changes as they do.
     inserted = 0.0 if "movement" in change.removed else shares.inserted_ms
-    rest = inserted + shares.unattributed_ms * (1.0 if profiled or not old else new / old)
+    host = shares.host_ms * change.host / change.samples
+    rest = host + inserted + shares.unattributed_ms * (1.0 if profiled or not old else new / old)
     return shares.wait_ms + rest + new
 
 

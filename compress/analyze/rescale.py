@@ -12,24 +12,26 @@ def rescaled(table: OpTable, sizes: Mapping[int, float], work: Sequence[float] |
     Shapes stay as they were: only bytes and counts change. Raises nothing.
     """
     factors = work or [1.0] * len(table.ops)
-    ops = tuple(_op(op, sizes, factor) for op, factor in zip(table.ops, factors, strict=True))
+    # An op's inputs are most often what it reads, and the output of another: each tensor is made anew once.
+    made: dict[int, TensorInfo] = {}
+    ops = tuple(_op(op, sizes, factor, made) for op, factor in zip(table.ops, factors, strict=True))
     weights = {t.storage: t.storage_bytes for op in table.ops for t in op.inputs if t.role == "weight"}
     saved = sum(nbytes * (1 - sizes.get(storage, 1.0)) for storage, nbytes in weights.items())
     return replace(
         table,
         ops=ops,
         weight_bytes=max(0, round(table.weight_bytes - saved)),
-        inputs=tuple(_tensor(t, sizes) for t in table.inputs),
-        outputs=tuple(_tensor(t, sizes) for t in table.outputs),
+        inputs=tuple(_tensor(t, sizes, made) for t in table.inputs),
+        outputs=tuple(_tensor(t, sizes, made) for t in table.outputs),
     )
 
 
-def _op(op: Op, sizes: Mapping[int, float], factor: float) -> Op:
+def _op(op: Op, sizes: Mapping[int, float], factor: float, made: dict[int, TensorInfo]) -> Op:
     touched = (*op.inputs, *op.outputs)
     if factor == 1.0 and not any(t.storage in sizes for t in touched):
         return op
     inputs, outputs, reads, writes = (
-        tuple(_tensor(t, sizes) for t in column) for column in (op.inputs, op.outputs, op.reads, op.writes)
+        tuple(_tensor(t, sizes, made) for t in column) for column in (op.inputs, op.outputs, op.reads, op.writes)
     )
     return replace(
         op,
@@ -43,8 +45,11 @@ def _op(op: Op, sizes: Mapping[int, float], factor: float) -> Op:
     )
 
 
-def _tensor(tensor: TensorInfo, sizes: Mapping[int, float]) -> TensorInfo:
+def _tensor(tensor: TensorInfo, sizes: Mapping[int, float], made: dict[int, TensorInfo]) -> TensorInfo:
     share = sizes.get(tensor.storage, 1.0)
     if share == 1.0:
         return tensor
-    return replace(tensor, nbytes=round(tensor.nbytes * share), storage_bytes=round(tensor.storage_bytes * share))
+    if id(tensor) not in made:
+        nbytes, storage = round(tensor.nbytes * share), round(tensor.storage_bytes * share)
+        made[id(tensor)] = replace(tensor, nbytes=nbytes, storage_bytes=storage)
+    return made[id(tensor)]

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from compress.analyze.borrow import borrowed, module_names, plain_name, unwrapped
 from compress.analyze.caches import as_cache, cache_storages, with_caches
+from compress.analyze.collection import collection_paused
 from compress.analyze.cost import Formula
 from compress.analyze.recorder import Recorder, Storages, tensors_in
 from compress.analyze.table import Op, OpTable, TensorInfo
@@ -125,7 +126,7 @@ class _Run:
         if self.stand_in is None:
             self._call(recorder, inputs, outputs, torch.clone)
             return
-        with FakeTensorMode(allow_non_fake_inputs=True):
+        with collection_paused(), FakeTensorMode(allow_non_fake_inputs=True):
             self._call(recorder, inputs, outputs, self.stand_in)
 
     def _call(self, recorder: Recorder, inputs: list[TensorInfo], outputs: list[TensorInfo], stand_in: StandIn) -> None:

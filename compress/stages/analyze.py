@@ -6,8 +6,10 @@ from typing import Any
 from compress.analyze.methods import Asked
 from compress.analyze.summary import analysis_dict
 from compress.code import code_digest
+from compress.errors import InputError
 from compress.measure import isolated
 from compress.measure.stats import Interval
+from compress.probe.probe import probe
 from compress.stages.baseline import SELF_TIMING, FloatModel
 from compress.stages.context import Context, export_versions, machine_key
 from compress.stages.trial import time_against
@@ -15,6 +17,9 @@ from compress.stages.verdict import Judged, Timed, ceilings_of_this_machine, ela
 from compress.store import Key
 
 TOP_OPS = 10
+# Advice that needs nothing but the file, so that a run can say what it gives: its prediction and its probe.
+APPLICABLE = {"batch": ("batch 8", "batch-8")}
+REMEDY_SECONDS = 4.0
 
 
 def run(context: Context, model: FloatModel) -> tuple[dict[str, Any], Judged]:
@@ -36,7 +41,11 @@ def run(context: Context, model: FloatModel) -> tuple[dict[str, Any], Judged]:
     )
     ceilings = ceilings_of_this_machine(context.recipe.target.threads, context.listener.note)
     shapes = {name: values.shape for name, values in context.feeds(batch).items()}
-    judged = judge_file(model.path, timed, ceilings, Asked(target_speedup=target_of(context)), shapes)
+    target = target_of(context)
+    judged = judge_file(model.path, timed, ceilings, Asked(target_speedup=target), shapes)
+    probes = _remedies(context, model, judged)
+    if probes:
+        judged = judge_file(model.path, timed, ceilings, Asked(target_speedup=target, probes=probes), shapes)
     device = judged.analysis["device"] | {"ceilings": ceilings.as_dict()}
     runtime = {"top_ops_runtime": kernels[:TOP_OPS], "runtime_total_ms": sum(row["time_ms"] for row in kernels)}
     ops = [_with_share(op, timed.end_to_end_ms.value) for op in judged.analysis["ops"]]
@@ -76,6 +85,30 @@ def _elasticity(context: Context, model: FloatModel) -> float | None:
 
     found = context.store.obtain("elasticity", profile_key(context, model.entry.digest), make).facts["elasticity"]
     return None if found is None else float(found)
+
+
+def _remedies(context: Context, model: FloatModel, judged: Judged) -> dict[str, Interval]:
+    """What the advised remedies give, measured, by the name of their prediction."""
+    advised = [one["remedy"] for one in judged.analysis["verdict"]["advice"] if one["remedy"] in APPLICABLE]
+    found = {}
+    for prediction, method in (APPLICABLE[remedy] for remedy in advised):
+        speedup = _probed(context, model, method)
+        if speedup is not None:
+            found[prediction] = speedup
+    return found
+
+
+def _probed(context: Context, model: FloatModel, method: str) -> Interval | None:
+    def make(_folder: Path) -> dict[str, Any]:
+        context.listener.update(0, 1, f"applying the remedy: {method}")
+        try:
+            return probe(model.path, method, context.feeds(1), context.bench, REMEDY_SECONDS).as_dict()
+        except InputError as error:
+            return {"speedup": None, "note": str(error)}
+
+    key = profile_key(context, model.entry.digest) | {"method": method, "probe": code_digest("compress.probe.probe")}
+    facts = context.store.obtain("remedy", key, make).facts
+    return Interval(**facts["speedup"]) if facts["speedup"] else None
 
 
 def profile_key(context: Context, digest: str) -> Key:

@@ -9,6 +9,7 @@ import numpy as np
 
 from compress.analyze.advice import advise
 from compress.analyze.classes import Measured
+from compress.analyze.collection import collection_paused
 from compress.analyze.file_nodes import on_file_nodes
 from compress.analyze.methods import Asked
 from compress.analyze.onnx_table import table_from_onnx
@@ -80,10 +81,11 @@ def judge_table(
     table: OpTable, ceilings: Ceilings, measured: Measured | None, asked: Asked, elasticity: float | None = None
 ) -> Judged:
     """Judge an op table, with times or on bounds alone."""
-    found = verdict(table, ceilings, measured=measured, elasticity=elasticity)
-    predictions = predict(table, ceilings, found, asked=asked)
-    analysis = analysis_dict(table, measured=measured.ops if measured else None)
-    document = complete(analysis, found, predictions, ceilings, advice=advise(found, predictions))
+    with collection_paused():
+        found = verdict(table, ceilings, measured=measured, elasticity=elasticity)
+        predictions = predict(table, ceilings, found, asked=asked)
+        analysis = analysis_dict(table, measured=measured.ops if measured else None)
+        document = complete(analysis, found, predictions, ceilings, advice=advise(found, predictions))
     return Judged(analysis=document, verdict=found, predictions=predictions)
 
 

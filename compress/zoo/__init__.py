@@ -58,3 +58,20 @@ def digits_encoder(*, pretrained: bool = True) -> "nn.Module":
     from compress.zoo import nets
 
     return nets.digits_encoder(pretrained=pretrained)
+
+
+def digits_deep(*, pretrained: bool = True) -> "nn.Module":
+    """60 narrow layers, (n, 1, 8, 8) to logits (n, 10), in eval mode: all its time goes into starting ops."""
+    from compress.zoo import held_up
+
+    return held_up.digits_deep(pretrained=pretrained)
+
+
+def digits_axial(*, pretrained: bool = True, folded: bool = False) -> "nn.Module":
+    """Row and column filters, (n, 1, 8, 8) to logits (n, 10), in eval mode: much of its time goes into transposes.
+
+    folded: the same function without a transpose, which is the remedy.
+    """
+    from compress.zoo import held_up
+
+    return held_up.digits_axial(pretrained=pretrained, folded=folded)

@@ -15,25 +15,26 @@ WEIGHTS = Path(__file__).parent / "weights"
 
 def fashion_resnet(*, pretrained: bool = True) -> nn.Module:
     """Residual net, images (n, 1, 28, 28) to logits (n, 10): dense convolutions, so int8 has work to save."""
-    return _finish(ResNet(stem=16, widths=(96, 128), blocks=2, classes=10), "fashion_resnet", pretrained)
+    return finished(ResNet(stem=16, widths=(96, 128), blocks=2, classes=10), "fashion_resnet", pretrained)
 
 
 def fashion_mobile(*, pretrained: bool = True) -> nn.Module:
     """Depthwise net, images (n, 1, 28, 28) to logits (n, 10): little arithmetic per byte, so int8 is not faster."""
-    return _finish(MobileNet(classes=10), "fashion_mobile", pretrained)
+    return finished(MobileNet(classes=10), "fashion_mobile", pretrained)
 
 
 def digits_cnn(*, pretrained: bool = True) -> nn.Module:
     """Tiny net with one residual, images (n, 1, 8, 8) to logits (n, 10): what unit tests use."""
-    return _finish(ResNet(stem=16, widths=(32,), blocks=1, classes=10), "digits_cnn", pretrained)
+    return finished(ResNet(stem=16, widths=(32,), blocks=1, classes=10), "digits_cnn", pretrained)
 
 
 def digits_encoder(*, pretrained: bool = True) -> nn.Module:
     """Transformer encoder, images (n, 1, 8, 8) read as 8 tokens of 8 features, to logits (n, 10)."""
-    return _finish(Encoder(features=8, rows=8, width=64, depth=2, classes=10), "digits_encoder", pretrained)
+    return finished(Encoder(features=8, rows=8, width=64, depth=2, classes=10), "digits_encoder", pretrained)
 
 
-def _finish(net: nn.Module, name: str, pretrained: bool) -> nn.Module:
+def finished(net: nn.Module, name: str, pretrained: bool) -> nn.Module:
+    """The net in eval mode, with its shipped weights where `pretrained`."""
     if pretrained:
         net.load_state_dict(load_file(WEIGHTS / f"{name}.safetensors"), strict=True)
     return net.eval()
@@ -47,7 +48,7 @@ class ResNet(nn.Module):
 
     def __init__(self, *, stem: int, widths: tuple[int, ...], blocks: int, classes: int) -> None:
         super().__init__()
-        self.stem = nn.Sequential(*_conv_norm(1, stem, kernel=3), nn.ReLU())
+        self.stem = nn.Sequential(*conv_norm(1, stem, kernel=3), nn.ReLU())
         layers: list[nn.Module] = []
         previous = stem
         for width in widths:
@@ -67,11 +68,11 @@ class BasicBlock(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, *, stride: int) -> None:
         super().__init__()
-        self.first = nn.Sequential(*_conv_norm(inputs, outputs, kernel=3, stride=stride), nn.ReLU())
-        self.second = nn.Sequential(*_conv_norm(outputs, outputs, kernel=3))
+        self.first = nn.Sequential(*conv_norm(inputs, outputs, kernel=3, stride=stride), nn.ReLU())
+        self.second = nn.Sequential(*conv_norm(outputs, outputs, kernel=3))
         changes = stride != 1 or inputs != outputs
         self.shortcut: nn.Module = (
-            nn.Sequential(*_conv_norm(inputs, outputs, kernel=1, stride=stride)) if changes else nn.Identity()
+            nn.Sequential(*conv_norm(inputs, outputs, kernel=1, stride=stride)) if changes else nn.Identity()
         )
 
     def forward(self, images: Tensor) -> Tensor:
@@ -84,7 +85,7 @@ class MobileNet(nn.Module):
 
     def __init__(self, *, classes: int) -> None:
         super().__init__()
-        self.stem = nn.Sequential(*_conv_norm(1, 16, kernel=3), nn.ReLU6())
+        self.stem = nn.Sequential(*conv_norm(1, 16, kernel=3), nn.ReLU6())
         self.body = nn.Sequential(
             InvertedBottleneck(16, 8, expansion=1, stride=1),
             InvertedBottleneck(8, 16, expansion=4, stride=2),
@@ -92,7 +93,7 @@ class MobileNet(nn.Module):
             InvertedBottleneck(16, 32, expansion=4, stride=2),
             InvertedBottleneck(32, 32, expansion=4, stride=1),
         )
-        self.last = nn.Sequential(*_conv_norm(32, 96, kernel=1), nn.ReLU6())
+        self.last = nn.Sequential(*conv_norm(32, 96, kernel=1), nn.ReLU6())
         self.head = nn.Linear(96, classes)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -106,9 +107,9 @@ class InvertedBottleneck(nn.Module):
     def __init__(self, inputs: int, outputs: int, *, expansion: int, stride: int) -> None:
         super().__init__()
         wide = inputs * expansion
-        widen = [*_conv_norm(inputs, wide, kernel=1), nn.ReLU6()] if expansion > 1 else []
-        depthwise = [*_conv_norm(wide, wide, kernel=3, stride=stride, groups=wide), nn.ReLU6()]
-        self.path = nn.Sequential(*widen, *depthwise, *_conv_norm(wide, outputs, kernel=1))
+        widen = [*conv_norm(inputs, wide, kernel=1), nn.ReLU6()] if expansion > 1 else []
+        depthwise = [*conv_norm(wide, wide, kernel=3, stride=stride, groups=wide), nn.ReLU6()]
+        self.path = nn.Sequential(*widen, *depthwise, *conv_norm(wide, outputs, kernel=1))
         self.adds = stride == 1 and inputs == outputs
 
     def forward(self, images: Tensor) -> Tensor:
@@ -176,6 +177,7 @@ class EncoderBlock(nn.Module):
         return tokens.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
 
-def _conv_norm(inputs: int, outputs: int, *, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
+def conv_norm(inputs: int, outputs: int, *, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
+    """A convolution that keeps the size of its map (but for the stride), without bias, and the norm behind it."""
     convolution = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
     return [convolution, nn.BatchNorm2d(outputs)]

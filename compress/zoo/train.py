@@ -19,7 +19,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional
 
-from compress.zoo import nets, sources
+from compress.zoo import held_up, nets, sources
 from compress.zoo.splits import Arrays
 
 
@@ -78,6 +78,16 @@ ENTRIES = {
         factory=nets.digits_encoder,
         data=sources.digits,
         plan=Plan(epochs=60, batch=32, peak_rate=2e-3, shift_pixels=1, mirror=False),
+    ),
+    "digits_deep": Entry(
+        factory=held_up.digits_deep,
+        data=sources.digits,
+        plan=Plan(epochs=30, batch=32, peak_rate=2e-3, shift_pixels=1, mirror=False),
+    ),
+    "digits_axial": Entry(
+        factory=held_up.digits_axial,
+        data=sources.digits,
+        plan=Plan(epochs=8, batch=32, peak_rate=1e-2, shift_pixels=1, mirror=False),
     ),
 }
 

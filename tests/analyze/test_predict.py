@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from compress.analyze import count
-from compress.analyze.advice import LEVERS, NOT, advise
+from compress.analyze.advice import LEVERS, LITTLE, NOT, advise
 from compress.analyze.bounds import model_bound
 from compress.analyze.classes import CLASSES, classify
 from compress.analyze.methods import Asked, crossover_rows, methods
@@ -52,7 +52,9 @@ def test_fewer_bits_do_nothing_for_a_model_that_starts_ops():
         assert rows[name].helps == "warn"
     assert rows["half-depth student"].expected == pytest.approx(2.0)
     assert rows["batch 8"].expected == pytest.approx(8.0)
-    assert rows["graph mode"].expected > 10
+    # A graph starts its kernels too, only more cheaply: 22 us a layer in eager torch against twice 1.5 us.
+    assert rows["graph mode"].expected == pytest.approx(22 / 3, rel=0.05)
+    assert rows["graph mode"].hard > 10
 
 
 def test_pruning_does_not_help_where_the_time_is_in_transposes_and_copies():
@@ -358,8 +360,12 @@ def test_advice_carries_the_models_own_numbers(table):
     numbers = {f"{row.expected:.3g}x" for row in rows}
     with_method = [lever for lever in LEVERS[found.class_] if lever.method]
     for lever in with_method:
-        (sentence,) = (one.sentence for one in told if one.remedy == lever.remedy)
-        assert any(number in sentence for number in numbers)
+        sentences = [one.sentence for one in told if one.remedy == lever.remedy]
+        best = max(row.expected for row in rows if row.name.startswith(lever.method))
+        # A lever that gives nothing here is not told beside one that does.
+        assert len(sentences) == 1 or best < LITTLE
+        assert all(any(number in sentence for number in numbers) for sentence in sentences)
+    assert any(one.remedy for one in told)
     assert all(one.sentence.endswith(".") for one in told)
 
 

@@ -1,5 +1,6 @@
 """The torch front end as a guest: what it accepts, what it says, and that it leaves no trace behind."""
 
+import gc
 import random
 from collections import namedtuple
 
@@ -252,3 +253,18 @@ def test_fake_and_real_tensors_give_the_same_table(mode):
     getattr(model, mode)()
     x = torch.rand(2, 3, 8, 8)
     assert trace(model, (x,)) == trace(model, (x,), fake=False)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_garbage_collector_is_left_as_it_was_also_when_the_model_raises(enabled):
+    class Raises(nn.Module):
+        def forward(self, x):
+            raise ValueError(f"collecting: {gc.isenabled()}")
+
+    before = gc.isenabled()
+    gc.enable() if enabled else gc.disable()
+    try:
+        assert count(Raises(), torch.rand(1)).error
+        assert gc.isenabled() is enabled
+    finally:
+        gc.enable() if before else gc.disable()

@@ -111,16 +111,28 @@ def test_copies_that_take_a_quarter_lead_unless_something_takes_half():
     assert judged(0.05).class_ == "kernel-limited"
 
 
+def test_time_that_eager_torch_spends_between_ops_is_overhead_which_a_graph_does_away_with():
+    rows = made.profile(TINY, lambda op: 0.02)
+    own = sum(row["time_ms"] for row in rows)
+    found = verdict(TINY, made.machine(), measured=made.measured(4 * own, rows), elasticity=0.05)
+    assert found.shares.host_ms == pytest.approx(3 * own)
+    assert (found.class_, found.share) == ("overhead", pytest.approx(1.0))
+    assert found.shares.unattributed_ms == pytest.approx(0.0)
+    gains = {one.name: one.expected for one in predict(TINY, made.machine(), found)}
+    assert gains["graph mode"] > 4
+    assert gains["batch 8"] > 6
+
+
 def test_time_that_belongs_to_no_op_is_a_row_of_its_own_and_never_the_verdict():
     rows = made.profile(WIDE, lambda op: 2.0 if op.kind == "contraction" else 0.0)
-    found = verdict(WIDE, made.machine(), measured=made.measured(20.0, rows))
+    found = verdict(WIDE, made.machine(), measured=made.measured(20.0, rows, runtime="onnxruntime"))
     assert found.shares.unattributed_ms == pytest.approx(12.0)
     assert found.shares.share["unattributed"] == pytest.approx(0.6)
     assert (found.class_, found.mixed) == ("weight-bandwidth", True)
     assert any("12 ms (60%)" in sentence for sentence in found.evidence)
     stranger = [*rows, {"module": "nowhere", "time_ms": 5.0}]
     assert verdict(
-        WIDE, made.machine(), measured=made.measured(20.0, stranger)
+        WIDE, made.machine(), measured=made.measured(20.0, stranger, runtime="onnxruntime")
     ).shares.unattributed_ms == pytest.approx(12.0)
 
 
@@ -209,9 +221,8 @@ def test_shares_sum_to_one_whatever_was_measured(name, factors, extra, wait):
     shares = classify(table, made.machine(), measured=made.measured(whole, rows), loader_wait_share=wait)
     assert sum(shares.share.values()) == pytest.approx(1.0)
     assert set(shares.share) == set(CLASSES)
-    assert sum(row.time_ms for row in shares.rows) + shares.unattributed_ms + shares.wait_ms == pytest.approx(
-        shares.total_ms
-    )
+    beside = shares.unattributed_ms + shares.host_ms + shares.wait_ms
+    assert sum(row.time_ms for row in shares.rows) + beside == pytest.approx(shares.total_ms)
 
 
 @pytest.mark.parametrize("table", ALL.values(), ids=ALL)

@@ -55,6 +55,34 @@ def test_kernels_of_one_node_add_up_and_strangers_keep_their_names(tmp_path):
     assert rows == {"stem/Conv": 4.0, "ReorderOutput_token_1": 0.5, "unheard of": 0.25}
 
 
+def test_a_product_fused_with_its_activation_is_still_the_product_of_the_file(tmp_path):
+    nodes = [
+        helper.make_node("Gemm", ["x", "w"], ["0/Gemm"], name="0/Gemm"),
+        helper.make_node("Relu", ["0/Gemm"], ["y"], name="1/Relu"),
+    ]
+    graph = helper.make_graph(
+        nodes, "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 64])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["batch", 64])],
+        [numpy_helper.from_array(np.eye(64, dtype=np.float32), "w")],
+    )  # fmt: skip
+    path = tmp_path / "g.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    kernels = profile(path, {"x": np.ones((1, 64), np.float32)}, Bench(provider="cpu", threads=1), runs=3)
+    rows = on_file_nodes(path, kernels)
+    assert [(row["name"], row["op"]) for row in rows] == [("0/Gemm", "onnx::Gemm")]
+
+
+def test_a_kernel_under_a_name_of_its_own_goes_to_a_node_that_does_the_same_and_has_no_time(tmp_path):
+    kernels = [
+        {"name": "stem/Conv", "op": "Conv", "time_ms": 3.0},
+        {"name": "made up", "op": "MatMul", "time_ms": 1.0},
+        {"name": "made up too", "op": "MatMul", "time_ms": 0.5},
+    ]
+    rows = {row["name"]: row["time_ms"] for row in on_file_nodes(net(tmp_path / "m.onnx"), kernels)}
+    assert rows == {"stem/Conv": 3.0, "head/MatMul": 1.0, "made up too": 0.5}
+
+
 def test_times_without_the_profiler_sum_to_the_pass_and_keep_their_order():
     rows = [{"name": str(i), "time_ms": time} for i, time in enumerate([9.0, 8.5, 8.2, 30.0])]
     left = [row["time_ms"] for row in without_profiler(rows, 20.0)]

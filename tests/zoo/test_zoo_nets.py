@@ -8,16 +8,26 @@ from safetensors.torch import load_file
 from torch import nn
 
 from compress import zoo
+from compress.analyze import count
 from compress.zoo import nets, train
 
-NETS = ("fashion_resnet", "fashion_mobile", "digits_cnn", "digits_encoder")
+NETS = ("fashion_resnet", "fashion_mobile", "digits_cnn", "digits_encoder", "digits_deep", "digits_axial")
 WEIGHTS_BYTES = {
     "fashion_resnet": 3_500_000,
     "fashion_mobile": 130_000,
     "digits_cnn": 70_000,
     "digits_encoder": 300_000,
+    "digits_deep": 310_000,
+    "digits_axial": 60_000,
 }
-AT_LEAST = {"fashion_resnet": 0.90, "fashion_mobile": 0.86, "digits_cnn": 0.96, "digits_encoder": 0.93}
+AT_LEAST = {
+    "fashion_resnet": 0.90,
+    "fashion_mobile": 0.86,
+    "digits_cnn": 0.96,
+    "digits_encoder": 0.93,
+    "digits_deep": 0.90,
+    "digits_axial": 0.93,
+}
 
 
 def record(name):
@@ -88,7 +98,7 @@ def test_the_record_beside_the_weights_matches_them(name):
         assert part["top1"] == part["correct"] / part["n"] >= AT_LEAST[name]
 
 
-@pytest.mark.parametrize("name", ["digits_cnn", "digits_encoder"])
+@pytest.mark.parametrize("name", ["digits_cnn", "digits_encoder", "digits_deep", "digits_axial"])
 def test_the_digits_nets_score_exactly_what_their_record_says(name):
     net, data = getattr(zoo, name)(), zoo.digits()
     for split, told in record(name)["scores"].items():
@@ -145,3 +155,14 @@ def test_a_reader_of_the_source_finds_every_public_function():
     tree = ast.parse(Path(zoo.__file__).read_text())
     found = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     assert found == {"fashion_mnist", "digits", *NETS}
+
+
+@torch.inference_mode()
+def test_folding_the_transposes_of_the_axial_net_changes_no_output_and_leaves_none():
+    images = images_for("digits_axial", 3)
+    turned, folded = zoo.digits_axial(), zoo.digits_axial(folded=True)
+    expected = turned(images)
+    torch.testing.assert_close(folded(images), expected, rtol=1e-4, atol=1e-4 * float(expected.std()))
+    moved = [[op.op for op in count(net, images).ops if op.kind == "move"] for net in (turned, folded)]
+    assert len(moved[0]) == 12
+    assert moved[1] == []
