@@ -40,7 +40,7 @@ class ClosedForm:
 
     def at(self, batch: int, sequence: int | None = None) -> dict[str, int]:
         """Numbers at a batch and a sequence length."""
-        sizes = {B: batch, S: sequence}
+        sizes = {B: batch} | ({} if sequence is None else {S: sequence})
         columns = {
             "macs": self.macs,
             "unfused_bytes": self.unfused_bytes,
