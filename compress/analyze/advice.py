@@ -76,7 +76,7 @@ NOT: dict[Class, tuple[str, tuple[str, ...]]] = {
 
 def advise(found: Verdict, predictions: Sequence[Prediction] = ()) -> tuple[Advice, ...]:
     """Two levers at most, the more promising one first, then what not to do. Numbers come from `predictions`."""
-    levers = sorted(LEVERS[found.class_], key=lambda lever: -_expected(lever.method, predictions))
+    levers = sorted(LEVERS[found.class_], key=lambda lever: -_gain(lever.method, predictions))
     told = [Advice(remedy=lever.remedy, sentence=_lever(lever, predictions)) for lever in levers]
     if found.class_ in NOT:
         told.append(Advice(remedy="", sentence=_not(found, predictions)))
@@ -89,7 +89,8 @@ def _lever(lever: Lever, predictions: Sequence[Prediction]) -> str:
     if best is None:
         return f"{start}."
     ceiling = f", {best.hard:.3g}x at most" if best.hard is not None else ""
-    return f"{start} ({best.name}: {best.expected:.3g}x expected{ceiling})."
+    probed = f", {best.probe.value:.3g}x probed" if best.probe is not None else ""
+    return f"{start} ({best.name}: {best.expected:.3g}x expected{probed}{ceiling})."
 
 
 def _not(found: Verdict, predictions: Sequence[Prediction]) -> str:
@@ -103,9 +104,14 @@ def _not(found: Verdict, predictions: Sequence[Prediction]) -> str:
 
 def _best(method: str, predictions: Sequence[Prediction]) -> Prediction | None:
     rows = [row for row in predictions if method and row.name.startswith(method)]
-    return max(rows, key=lambda row: row.expected, default=None)
+    return max(rows, key=_believed, default=None)
 
 
-def _expected(method: str, predictions: Sequence[Prediction]) -> float:
+def _gain(method: str, predictions: Sequence[Prediction]) -> float:
     best = _best(method, predictions)
-    return best.expected if best is not None else 0.0
+    return _believed(best) if best is not None else 0.0
+
+
+def _believed(row: Prediction) -> float:
+    """What was probed, over what is expected."""
+    return row.probe.value if row.probe is not None else row.expected

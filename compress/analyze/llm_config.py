@@ -66,7 +66,7 @@ FAMILIES: dict[str, Family] = {
 
 
 def is_decoder(sizes: Mapping[str, Any]) -> bool:
-    """Whether a config is of a decoder-only language model, by its own word; inside `text_config` where there is one."""
+    """Whether a config, or its `text_config`, is of a decoder-only language model, by its own word."""
     inner = text_part(sizes)
     if inner.get("model_type") in FAMILIES:
         return not inner.get("is_encoder_decoder", False)

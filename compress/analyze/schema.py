@@ -96,8 +96,10 @@ def _verdict() -> dict[str, Any]:
 
 def _llm() -> dict[str, Any]:
     """Decoding over batch and context: `llm_view.LlmView`."""
-    names = ("flops", "bytes", "intensity_flop_per_byte", "kv_share", "time_ms")
-    names += ("int8_weights_speedup", "int4_weights_speedup", "kv_int8_speedup")
+    names = (
+        "flops", "bytes", "intensity_flop_per_byte", "kv_share", "time_ms", "int8_weights_speedup",
+        "int4_weights_speedup", "kv_int8_speedup",
+    )  # fmt: skip
     row = {"batch": _COUNT, "context": _COUNT, **dict.fromkeys(names, _NUMBER)}
     row |= {"memory_bound": {"type": "boolean"}, "fits": {"type": ["boolean", "null"]}}
     return _object(

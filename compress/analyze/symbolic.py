@@ -116,8 +116,8 @@ class _Counter:
     ops that do nothing; read, written: what comes from outside and goes there, with its bytes."""
 
     program: Any
-    macs: Any = sympy.Integer(0)
-    unfused: Any = sympy.Integer(0)
+    macs: Any = sympy.S.Zero
+    unfused: Any = sympy.S.Zero
     roles: dict[int, Role] = field(default_factory=dict)
     same: dict[int, int] = field(default_factory=dict)
     read: dict[tuple[Any, ...], Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""`compress.analysis/1` in the terminal: verdict, shares, hottest operators, methods, advice. Readable at 100 columns."""
+"""`compress.analysis/1` in the terminal, at 100 columns: verdict, shares, hottest operators, methods, advice."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def _judgement(analysis: dict[str, Any]) -> None:
     shares = sorted(analysis["classes"].items(), key=lambda item: -item[1]["share"])
     shown = [(name, row["share"]) for name, row in shares if row["share"] >= SMALL_SHARE]
     emit("time is in: " + ", ".join(f"{name} {share:.0%}" for name, share in shown))
-    table([[name, "#" * round(40 * share), f"{share:.0%}"] for name, share in shown])
+    table([[name, "#" * round(40 * share), f"{share:.0%}"] for name, share in shown], numbers=1)
     _operators(analysis)
     _movement(analysis)
     _methods(analysis["stages"])
@@ -111,6 +111,7 @@ def _probe(row: dict[str, Any]) -> str:
     if span is None:
         return "-"
     text = f"{span['value']:.2f}x [{span['low']:.2f}, {span['high']:.2f}]"
+    text += " (estimate)" if span["n"] == 1 else ""
     if covered is not None:
         text += f", covers {'only ' if covered < LITTLE_COVERED else ''}{covered:.0%}"
     expected = row["expected_speedup"]

@@ -86,5 +86,7 @@ def _shape(name: str, sizes: tuple[int | None, ...], kind: str, question: Questi
 def table_rows(model: Any) -> int | None:
     """Rows of the smallest table of weights that indices look into; None where there is none."""
     weights = {tensor.name: list(tensor.dims) for tensor in model.graph.initializer}
-    looked_up = [weights[node.input[0]] for node in model.graph.node if node.op_type == "Gather" and node.input[0] in weights]
+    looked_up = [
+        weights[node.input[0]] for node in model.graph.node if node.op_type == "Gather" and node.input[0] in weights
+    ]
     return min((dims[0] for dims in looked_up if len(dims) >= 2), default=None)

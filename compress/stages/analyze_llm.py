@@ -1,4 +1,4 @@
-"""A decoder-only language model from the sizes of its config: one decode step judged, and the view over batch, context."""
+"""A decoder-only language model from its config: one decode step judged, and the view over batch and context."""
 
 from collections.abc import Mapping
 from dataclasses import asdict

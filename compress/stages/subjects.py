@@ -104,7 +104,9 @@ def _torchvision(name: str) -> TorchSubject:
         from torchvision.models import get_model, list_models
 
         if name.lower() not in list_models():
-            raise InputError(place, "torchvision has no model of this name", suggest(name, list_models()))
+            raise InputError(
+                place, "torchvision has no model of this name", suggest(name, list_models(), label="It has")
+            )
         return get_model(name, weights=None)
 
     return TorchSubject(place=place, build=lambda: _called(place, build), specs=lambda _module: {"input": IMAGE})
@@ -118,7 +120,7 @@ def _timm(name: str) -> TorchSubject:
         import timm
 
         if not timm.is_model(name):
-            raise InputError(place, "timm has no model of this name", suggest(name, timm.list_models()))
+            raise InputError(place, "timm has no model of this name", suggest(name, timm.list_models(), label="It has"))
         return timm.create_model(name, pretrained=False)
 
     def specs(module: Any) -> Mapping[str, InputSpec]:

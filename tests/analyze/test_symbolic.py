@@ -117,6 +117,6 @@ def test_named_inputs_and_nested_outputs_are_free_together():
 
 def test_a_model_that_looks_at_values_has_none_and_says_why():
     model = Branches()
-    with pytest.raises(NotSymbolic, match="data-dependent|Could not guard|GuardOn"):
+    with pytest.raises(NotSymbolic, match=r"data-dependent|Could not guard|GuardOn"):
         closed_form(model, (steps(1, 6),))
     assert model.training
