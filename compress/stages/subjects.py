@@ -103,10 +103,9 @@ def _torchvision(name: str) -> TorchSubject:
     def build() -> Any:
         from torchvision.models import get_model, list_models
 
-        if name.lower() not in list_models():
-            raise InputError(
-                place, "torchvision has no model of this name", suggest(name, list_models(), label="It has")
-            )
+        known = list_models()
+        if name.lower() not in known:
+            raise InputError(place, "torchvision has no model of this name", suggest(name, known, label="It has"))
         return get_model(name, weights=None)
 
     return TorchSubject(place=place, build=lambda: _called(place, build), specs=lambda _module: {"input": IMAGE})

@@ -8,7 +8,7 @@ from typing import Any
 from compress.errors import InputError
 from compress.stages.sample_inputs import InputSpec
 
-TOKENS = InputSpec(shape=(1, 128), dtype="int64")
+USUAL_TOKENS = 128
 SAMPLES_PER_S = 16_000
 
 
@@ -20,11 +20,13 @@ def config_file(name: str) -> Path:
         return found
     if path.is_dir():
         raise InputError(name, "holds no config.json", "Name the folder of a transformers model")
-    cached = None if name.endswith(".json") else _cached(name)
+    if name.endswith(".json"):
+        raise InputError(name, "no such file or folder", "Name the config.json of a model")
+    cached = _cached(name)
     if cached is None:
-        fact = "no such file or folder, and no such model in the local cache of the hub"
+        fact = "no such folder, and no such model in the local cache of the hub"
         remedy = "Nothing is fetched from here: download it first, or name the folder that holds its config.json"
-        raise InputError(name if name.endswith(".json") else f"hf:{name}", fact, remedy)
+        raise InputError(f"hf:{name}", fact, remedy)
     return cached
 
 
@@ -71,6 +73,8 @@ def build(sizes: Mapping[str, Any], place: str) -> Any:
         fact = f"model_type '{kind}' is not known to transformers {transformers.__version__}"
         raise InputError(place, fact, "Update transformers; code that comes with a model is not run")
     config = CONFIG_MAPPING[kind].from_dict(dict(sizes))
+    # One pass is counted, and nothing is generated from it.
+    config.use_cache = False
     architecture = next(iter(sizes.get("architectures") or []), "")
     chosen = getattr(transformers, str(architecture), None)
     with torch.device("meta"):
@@ -80,9 +84,10 @@ def build(sizes: Mapping[str, Any], place: str) -> Any:
 def input_specs(module: Any) -> dict[str, InputSpec]:
     """One sample for a module of `transformers`, from its main input and the sizes of its config."""
     config, main = module.config, str(module.main_input_name)
-    specs = {main: _main(main, config)}
+    tokens = _tokens(config)
+    specs = {main: _main(main, config, tokens)}
     if "attention_mask" in _parameters(module) and main == "input_ids":
-        specs["attention_mask"] = TOKENS
+        specs["attention_mask"] = tokens
     if main == "input_ids" and hasattr(config, "vision_config"):
         specs["pixel_values"] = _image(config.vision_config)
     if getattr(config, "is_encoder_decoder", False):
@@ -90,7 +95,7 @@ def input_specs(module: Any) -> dict[str, InputSpec]:
     return specs
 
 
-def _main(name: str, config: Any) -> InputSpec:
+def _main(name: str, config: Any, tokens: InputSpec) -> InputSpec:
     if name == "pixel_values":
         return _image(config)
     if name == "input_features" and hasattr(config, "num_mel_bins"):
@@ -99,7 +104,13 @@ def _main(name: str, config: Any) -> InputSpec:
         return InputSpec(shape=(1, config.num_mel_bins, frames))
     if name == "input_values":
         return InputSpec(shape=(1, SAMPLES_PER_S))
-    return TOKENS
+    return tokens
+
+
+def _tokens(config: Any) -> InputSpec:
+    """As many as the model has positions for, if these are few."""
+    positions = getattr(getattr(config, "text_config", config), "max_position_embeddings", USUAL_TOKENS)
+    return InputSpec(shape=(1, min(USUAL_TOKENS, int(positions))), dtype="int64")
 
 
 def _image(config: Any) -> InputSpec:

@@ -122,7 +122,7 @@ def test_a_language_model_is_judged_from_its_config_alone(tmp_path, capsys):
         (["{m}:nett", "--input-shape", "1,3,8,8"], "Did you mean 'net'?"),
         (["{m}:raises", "--input-shape", "1,3,8,8"], "raised RuntimeError: on purpose"),
         (["nope.onnx"], "no such file"),
-        (["config.json", "--device", "t4"], "cannot be read as JSON"),
+        (["config.json", "--device", "t4"], "no such file or folder"),
         (["{m}:net", "--input-shape", "1,3,8,8", "--device", "t4", "--roofline", "x.gif"], "neither .svg nor .png"),
     ],
 )
