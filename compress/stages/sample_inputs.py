@@ -58,7 +58,7 @@ def _parsed(rest: str, text: str) -> InputSpec:
 
 
 def named(given: Given, parameters: Sequence[str], place: str) -> dict[str, InputSpec]:
-    """Every shape with a name: unnamed ones go to the parameters that nobody named, in order.
+    """Every shape with a name, in the order of the parameters: unnamed ones go to those that nobody named.
 
     parameters: of forward, or inputs of a file. Raises InputError for a name it does not have, or a shape too many.
     """
@@ -74,7 +74,7 @@ def named(given: Given, parameters: Sequence[str], place: str) -> dict[str, Inpu
             fact = f"{len(given)} shapes for {len(parameters)} inputs ({', '.join(parameters) or 'none'})"
             raise InputError(place, fact, f"Give each input once with {OPTION}")
         found[chosen] = spec
-    return found
+    return {name: found[name] for name in parameters if name in found}
 
 
 def resized(specs: Specs, *, batch: int | None, seq: int | None) -> dict[str, InputSpec]:
