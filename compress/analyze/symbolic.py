@@ -24,6 +24,8 @@ from compress.analyze.table import Call, Role, TensorInfo
 B, S = sympy.Symbol("b", integer=True, positive=True), sympy.Symbol("s", integer=True, positive=True)
 # Export takes an axis of one for a fixed size, and equal sizes for one axis.
 SAMPLE_BATCH = 3
+# The exporter wants a range for the sequence, with more than one size in it.
+LONGEST = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +77,9 @@ def closed_form(
 
 
 def _exported(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], names: tuple[str, ...]) -> Any:
-    # Sizes beyond these are as good; the exporter only wants a range.
-    batch, length = torch.export.Dim("b", min=1, max=2**16), torch.export.Dim("s", min=1, max=2**20)
+    # A model takes lengths up to what it has positions for, and certainly the one it was given.
+    longest = max([LONGEST, *(tensor.shape[1] for name, tensor in _by_name(args, kwargs) if name in names)])
+    batch, length = torch.export.Dim("b", min=1, max=2**16), torch.export.Dim("s", min=2, max=longest)
 
     def dims(name: str, tensor: torch.Tensor) -> dict[int, Any]:
         found = {0: batch} if tensor.ndim else {}
@@ -90,6 +93,10 @@ def _exported(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], n
         # Exporters warn about their own insides; what matters comes as an exception.
         warnings.simplefilter("ignore")
         return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic, strict=False)
+
+
+def _by_name(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, torch.Tensor]]:
+    return [*((str(place), tensor) for place, tensor in enumerate(args)), *kwargs.items()]
 
 
 def _stretched(tensor: torch.Tensor) -> torch.Tensor:

@@ -67,7 +67,7 @@ def analyze_torch(subject: TorchSubject, question: Question, say: Say) -> dict[s
     feeds, origin = _feeds(subject, model, question)
     counted = Counted(model=model, feeds=feeds, origin=origin, table=_traced(model, feeds))
     document = _judged(subject, counted, question, say)
-    return with_symbolic(document, model, feeds, counted.table)
+    return with_symbolic(document, model, feeds, counted.table, say)
 
 
 def subject_question(subject: TorchSubject, question: Question) -> Question:

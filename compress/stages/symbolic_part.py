@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from compress.analyze.table import OpTable
 from compress.data import Array
 from compress.export.onnx import call_arguments
+from compress.stages.question import Say
 
 if TYPE_CHECKING:
     from torch import nn
@@ -15,7 +16,7 @@ SWEEP = (1, 2, 4, 8, 16, 32, 64)
 
 
 def with_symbolic(
-    document: dict[str, Any], model: "nn.Module", feeds: dict[str, Array], table: OpTable
+    document: dict[str, Any], model: "nn.Module", feeds: dict[str, Array], table: OpTable, say: Say
 ) -> dict[str, Any]:
     """The document with `symbolic`: expressions and their values over batches, or null and a note.
 
@@ -26,6 +27,7 @@ def with_symbolic(
 
     if table.error:
         return document | {"symbolic": None}
+    say("counting in symbols")
     args, kwargs = call_arguments(_tensors(feeds, model))
     rows = [name for name, values in feeds.items() if values.ndim == 2 and values.dtype.kind == "i"]
     names = tuple("0" for _ in rows) if args else tuple(rows)

@@ -102,7 +102,7 @@ def test_the_document_has_the_interval_and_the_covered_share_beside_each_row(fil
 @pytest.mark.slow
 def test_probes_of_a_real_net_fill_the_rows_through_the_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("COMPRESS_CACHE", str(tmp_path))
-    monkeypatch.setattr(probed, "BUDGET", 9.0)
+    monkeypatch.setattr(probed, "BUDGET", 24.0)
     monkeypatch.chdir(tmp_path)
     assert main(["analyze", "compress.zoo:digits_cnn", "--input-shape", "1,1,8,8", "--probe", "--json"]) == 0
     shown = capsys.readouterr()
