@@ -170,10 +170,12 @@ def _traced(model: "nn.Module", feeds: Feeds) -> OpTable:
 def _built(subject: TorchSubject) -> "nn.Module":
     from torch import nn
 
+    from compress.analyze.borrow import unwrapped
+
     model = subject.build()
     if not isinstance(model, nn.Module):
         raise InputError(subject.place, f"returned {type(model).__name__}, not a torch.nn.Module", "Return the module")
-    return model
+    return unwrapped(model)
 
 
 def _feeds(subject: TorchSubject, model: "nn.Module", question: Question) -> tuple[Feeds, str]:

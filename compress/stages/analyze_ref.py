@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from compress.device.devices import device_named
 from compress.stages.analyze_file import analyze_onnx
 from compress.stages.analyze_llm import analyze_llm
 from compress.stages.question import Question, Say
@@ -14,6 +15,15 @@ def analyze_ref(ref: str, question: Question, say: Say) -> dict[str, Any]:
     Raises InputError or EnvironmentProblem when there is nothing to analyze; a model that misbehaves gives a partial
     document.
     """
+    if question.device is not None:
+        device_named(question.device)  # a name that is wrong is said before anything is built
+    document = _analyzed(ref, question, say)
+    if question.probe and not document.get("probes"):
+        return document | {"notes": [*document["notes"], "nothing probed: only a file that can be timed here can be"]}
+    return document
+
+
+def _analyzed(ref: str, question: Question, say: Say) -> dict[str, Any]:
     subject = subject_of(ref)
     if isinstance(subject, ConfigSubject):
         return analyze_llm(subject.sizes, subject.place, question, say)

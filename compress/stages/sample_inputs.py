@@ -72,7 +72,7 @@ def named(given: Given, parameters: Sequence[str], place: str) -> dict[str, Inpu
         chosen = name or next(free, None)
         if chosen is None:
             fact = f"{len(given)} shapes for {len(parameters)} inputs ({', '.join(parameters) or 'none'})"
-            raise InputError(place, fact, f"Give each input once with {OPTION}")
+            raise InputError(place, fact, "Give each input once; those of *args need names in forward")
         found[chosen] = spec
     return {name: found[name] for name in parameters if name in found}
 

@@ -73,6 +73,15 @@ class Raises(Base):
         raise ValueError(f"no: {self.a(x).shape}")
 
 
+class TakesAny(Base):
+    def forward(self, *many):
+        return self.a(many[0])
+
+
+def compiled():
+    return torch.compile(TwoInputs())
+
+
 def not_a_module():
     return 3
 """
@@ -157,6 +166,17 @@ def test_unnamed_shapes_go_to_the_parameters_in_order(module, capsys):
     assert analysis(capsys, f"{module}:TwoInputs", *named, "--device", "t4")["model"] == document["model"]
 
 
+def test_the_parameters_are_those_behind_torch_compile(module, capsys):
+    shapes = ["--input-shape", "3,5:int64", "--input-shape", "3,6"]
+    document = analysis(capsys, f"{module}:compiled", *shapes, "--device", "t4")
+    assert [one["name"] for one in document["model"]["inputs"]] == ["ids", "features"]
+    assert document["model"]["macs"] == 3 * 6 * 4
+
+
+def test_a_model_that_takes_any_arguments_gets_the_one_it_is_given(module, capsys):
+    assert analysis(capsys, f"{module}:TakesAny", "--input-shape", "2,4", "--device", "t4")["model"]["macs"] == 32
+
+
 def test_batch_and_sequence_replace_the_sizes_of_the_shapes(module, capsys):
     shapes = ["--input-shape", "1,5:int64", "--input-shape", "1,6", "--batch", "4", "--seq", "9"]
     document = analysis(capsys, f"{module}:TwoInputs", *shapes, "--device", "t4")
@@ -171,6 +191,7 @@ def test_batch_and_sequence_replace_the_sizes_of_the_shapes(module, capsys):
     [
         (["TwoInputs", "--input-shape", "1,5", "--input-shape", "1,6", "--input-shape", "1", "--input-shape", "2"],
          "4 shapes for 3 inputs (ids, features, scale)"),
+        (["TakesAny", "--input-shape", "1,4", "--input-shape", "1,4"], "those of *args need names"),
         (["TwoInputs", "--input-shape", "idz=1,5"], "Did you mean 'ids'?"),
         (["TwoInputs", "--input-shape", "1,5:int46"], "'int46' is no type"),
         (["TwoInputs", "--input-shape", "x=1,5", "--input-shape", "x=1,6"], "two shapes for 'x'"),
