@@ -166,6 +166,8 @@ def test_unnamed_shapes_go_to_the_parameters_in_order(module, capsys):
     assert analysis(capsys, f"{module}:TwoInputs", *named, "--device", "t4")["model"] == document["model"]
 
 
+# Importing torch's compiler defines old script methods of its own.
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")
 def test_the_parameters_are_those_behind_torch_compile(module, capsys):
     shapes = ["--input-shape", "3,5:int64", "--input-shape", "3,6"]
     document = analysis(capsys, f"{module}:compiled", *shapes, "--device", "t4")
