@@ -83,7 +83,7 @@ def advise(found: Verdict, predictions: Sequence[Prediction] = ()) -> tuple[Advi
 
     A lever that is expected to give nothing here is left out, while another one remains.
     """
-    levers = sorted(LEVERS[found.class_], key=lambda lever: -_expected(lever.method, predictions))
+    levers = sorted(LEVERS[found.class_], key=lambda lever: -_gain(lever.method, predictions))
     levers = [lever for lever in levers if _promises(lever, predictions)] or levers[:1]
     told = [Advice(remedy=lever.remedy, sentence=_lever(lever, predictions)) for lever in levers]
     if found.class_ in NOT:
@@ -104,7 +104,7 @@ def _lever(lever: Lever, predictions: Sequence[Prediction]) -> str:
 
 def _promises(lever: Lever, predictions: Sequence[Prediction]) -> bool:
     best = _best(lever.method, predictions)
-    return best is None or best.expected >= LITTLE
+    return best is None or _believed(best) >= LITTLE
 
 
 def _not(found: Verdict, predictions: Sequence[Prediction]) -> str:
@@ -118,9 +118,14 @@ def _not(found: Verdict, predictions: Sequence[Prediction]) -> str:
 
 def _best(method: str, predictions: Sequence[Prediction]) -> Prediction | None:
     rows = [row for row in predictions if method and row.name.startswith(method)]
-    return max(rows, key=lambda row: row.expected, default=None)
+    return max(rows, key=_believed, default=None)
 
 
-def _expected(method: str, predictions: Sequence[Prediction]) -> float:
+def _gain(method: str, predictions: Sequence[Prediction]) -> float:
     best = _best(method, predictions)
-    return best.expected if best is not None else 0.0
+    return _believed(best) if best is not None else 0.0
+
+
+def _believed(row: Prediction) -> float:
+    """What was probed, over what is expected."""
+    return row.probe.value if row.probe is not None else row.expected

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 from compress.analyze import cost, kinds
 from compress.analyze.table import Call, Kind, Op, TensorInfo
@@ -45,7 +46,7 @@ def _row(id: int, module: str, call: Call, kind: Kind, work: int) -> Op:
         macs=work,
         elementwise_flops=cost.elementwise_flops(kind, call),
         # QK^T writes the scores, softmax reads and writes them, PV reads them.
-        scratch_bytes=int(4 * scores * call.outputs[0].itemsize) if scores else 0,
+        scratch_bytes=_whole(4 * scores * call.outputs[0].itemsize) if scores else 0,
         causal=kind == "attention" and bool(call.argument(5, "is_causal", False)),
         softmax=kinds.base_name(call.op) in kinds.SOFTMAX,
     )
@@ -79,4 +80,10 @@ def _gathered(call: Call, name: str) -> tuple[TensorInfo, ...]:
     rows = prod(call.outputs[0].shape)
     if name.endswith("embedding_bag"):
         rows = prod(rest[0].shape) * source.shape[-1]
-    return (replace(source, nbytes=min(source.nbytes, int(rows * source.itemsize))), *rest)
+    asked = _whole(rows * source.itemsize)
+    return (replace(source, nbytes=min(source.nbytes, asked) if isinstance(asked, int) else asked), *rest)
+
+
+def _whole(count: Any) -> Any:
+    """A whole number of bytes; expressions in free sizes stay as they are, and `symbolic` limits them itself."""
+    return int(count) if isinstance(count, int | float) else count

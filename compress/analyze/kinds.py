@@ -24,7 +24,8 @@ ELEMENTWISE = _names(
     scalar_tensor bernoulli normal uniform tril_indices triu_indices randperm one_hot upsample_nearest1d
     upsample_nearest2d upsample_nearest3d upsample_bilinear2d upsample_bicubic2d upsample_linear1d
     upsample_trilinear3d _upsample_nearest_exact2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa tril triu
-    add_relu mul_relu isin bucketize searchsorted conj_physical real imag complex view_as_complex view_as_real
+    add_relu mul_relu isin and or xor lshift rshift diff bucketize searchsorted conj_physical real imag complex
+    view_as_complex view_as_real
     """
 )
 REDUCTION = _names(

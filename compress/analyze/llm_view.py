@@ -1,20 +1,16 @@
 """Decoding of a language model over batch and context: intensity, what fills the bytes, what fewer bits can give.
 
-Pure Python, from the sizes in a `config.json` and the ceilings of a device.
+Pure Python, from the sizes of `llm_config` and the ceilings of a device.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from compress.analyze.llm import LlmConfig, Phase, decode, prefill
 from compress.analyze.rates import roof
 from compress.device.ceilings import Ceilings
 from compress.errors import InputError
 
-REQUIRED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
-EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
-BYTES_OF = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "float8_e4m3fn": 1.0, "float8_e5m2": 1.0, "int8": 1.0}
 TYPE_OF_BYTES = {4.0: "fp32", 2.0: "bf16", 1.0: "fp8"}
 BATCHES = (1, 8, 16, 32, 64, 256)
 CONTEXTS = (128, 2048)
@@ -84,36 +80,6 @@ def llm_view(
     )
 
 
-def config_of(sizes: Mapping[str, Any], place: str = "config.json") -> LlmConfig:
-    """Sizes from the keys of a Llama-like `config.json`, also inside its `text_config`.
-
-    num_key_value_heads: one for each head where not given; type: 16 bits; tie_word_embeddings: false.
-    Raises InputError for a size that is missing or no positive whole number, a type not known, or a mixture of experts.
-    """
-    sizes = sizes.get("text_config", sizes)
-    missing = [key for key in REQUIRED if key not in sizes]
-    if missing:
-        raise InputError(place, f"{', '.join(missing)}: missing", "Give the config.json of a decoder-only model")
-    experts = [key for key in EXPERTS if (sizes.get(key) or 0) > 1]
-    if experts:
-        raise InputError(place, f"{experts[0]}: {sizes[experts[0]]} experts", "Mixtures of experts are not counted")
-    hidden, layers, heads, intermediate, vocab = (_whole(sizes, key, place) for key in REQUIRED)
-    nbytes = _type_bytes(sizes, place)
-    kv_heads = heads if sizes.get("num_key_value_heads") is None else _whole(sizes, "num_key_value_heads", place)
-    return LlmConfig(
-        hidden=hidden,
-        layers=layers,
-        heads=heads,
-        kv_heads=kv_heads,
-        intermediate=intermediate,
-        vocab=vocab,
-        tied=bool(sizes.get("tie_word_embeddings", False)),
-        weight_bytes=nbytes,
-        kv_bytes=nbytes,
-        head_dim=0 if sizes.get("head_dim") is None else _whole(sizes, "head_dim", place),
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Limits:
     rate: float
@@ -173,18 +139,3 @@ def _prefill_sentence(phase: Phase, limits: _Limits) -> str:
     if reached >= ridge:
         return f"{start}, above the ridge of {ridge:.3g}: arithmetic, which fewer bits for weights alone do not change."
     return f"{start}, under the ridge of {ridge:.3g}: it reads weights even here."
-
-
-def _whole(sizes: Mapping[str, Any], key: str, place: str) -> int:
-    value = sizes[key]
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InputError(place, f"{key}: {value!r} is no positive whole number", "Give the config.json of the model")
-    return value
-
-
-def _type_bytes(sizes: Mapping[str, Any], place: str) -> float:
-    name = sizes.get("dtype") or sizes.get("torch_dtype") or "bfloat16"
-    plain = str(name).removeprefix("torch.")
-    if plain not in BYTES_OF:
-        raise InputError(place, f"dtype: {name!r} is not known", f"Known: {', '.join(BYTES_OF)}")
-    return BYTES_OF[plain]

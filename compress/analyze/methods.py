@@ -30,7 +30,7 @@ class Asked:
     Raises InputError for a ratio outside (0, 1) or a count below 1.
     """
 
-    prune_ratios: tuple[float, ...] = (0.25, 0.5)
+    prune_ratios: tuple[float, ...] = (0.25, 0.5, 0.75)
     round_to: int = 8
     batches: tuple[int, ...] = (8,)
     batch: int = 1
@@ -97,6 +97,7 @@ def methods(asked: Asked) -> tuple[tuple[str, Method], ...]:
         ("graph mode", _graph),
         ("copies folded", _folded),
         ("int8 W8A8", _integers),
+        ("int8 dynamic", _dynamic_integers),
         ("int8 weight-only", _weights_int8),
         ("int4 weight-only g128", _weights_int4),
         ("KV int8", _cache_int8),
@@ -123,6 +124,20 @@ def _integers(subject: Subject) -> Change:
     return Change(
         expected=subject.costs_in(bits), hard=subject.costs_in(most), why=why, level=subject.shares.level, doubt=doubt
     )
+
+
+def _dynamic_integers(subject: Subject) -> Change:
+    """Activations stay in float and are quantized on the fly, before every matrix product."""
+    bits, ceilings, now = quantized.with_dynamic_integers(subject.table), subject.ceilings, subject.main_type
+    rate, base = ceilings.peak("int8"), ceilings.peak(now) or roof(ceilings, now)
+    if rate is None or base is None:
+        bits = replace(bits, dtypes=tuple(op.dtype for op in subject.shares.costs.ops))
+    changed = sum(1 for new, op in zip(bits.dtypes, subject.shares.costs.ops, strict=True) if new != op.dtype)
+    doubt = "int8 is slower than float on this device" if rate and base and rate < base else ""
+    why = f"{changed} matrix products in int8, activations quantized before each; convolutions stay"
+    # The most generous reading: the conversion costs nothing.
+    hard = subject.costs_in(replace(bits, extra_bytes={}))
+    return Change(expected=subject.costs_in(bits), hard=hard, why=why, level=subject.shares.level, doubt=doubt)
 
 
 def _weights_int8(subject: Subject) -> Change:

@@ -28,10 +28,12 @@ WARM_UP_RUNS = 2
 class TorchTimes:
     """rows: {module, op, time_ms} in the order of the op table, medians over `n` runs.
 
-    end_to_end_ms: median of a whole call without any instrument, same threads and kernels; operators_ms: sum of rows.
+    calls_ms: of whole calls without any instrument, same threads and kernels; end_to_end_ms: their median;
+    operators_ms: sum of rows.
     """
 
     rows: list[dict[str, Any]] = field(repr=False)
+    calls_ms: list[float] = field(repr=False)
     end_to_end_ms: float
     operators_ms: float
     n: int
@@ -59,6 +61,7 @@ def torch_operator_times(model: nn.Module, feeds: dict[str, Array], threads: int
     times_ms = np.median(np.array(kept).reshape(len(kept), len(path)), axis=0)
     return TorchTimes(
         rows=[{"module": m, "op": op, "time_ms": float(t)} for (m, op), t in zip(path, times_ms, strict=True)],
+        calls_ms=whole,
         end_to_end_ms=float(np.median(whole)),
         operators_ms=float(times_ms.sum()),
         n=len(kept),

@@ -65,6 +65,22 @@ def with_integers(table: OpTable) -> Bits:
     )
 
 
+def with_dynamic_integers(table: OpTable) -> Bits:
+    """Matrix products with weights in 8 bits; what they read in float is written and read once more as integers."""
+    before = working_types(table.ops)
+    bits = with_weights(table, 1.0, convs=False)
+    chosen = [
+        _takes_weights(op) and not is_conv(op) and dtype in FLOATS for op, dtype in zip(table.ops, before, strict=True)
+    ]
+    extra = {
+        index: sum(2 * t.nbytes / t.itemsize for t in op.reads if t.role != "weight")
+        for index, op in enumerate(table.ops)
+        if chosen[index]
+    }
+    types = ("int8" if one else dtype for one, dtype in zip(chosen, before, strict=True))
+    return replace(bits, dtypes=tuple(types), extra_bytes=extra, boundaries=len(extra))
+
+
 def all_integers(table: OpTable) -> Bits:
     """The most 8 bits could ever do: every weight, and every product in integers. For hard bounds."""
     before = working_types(table.ops)

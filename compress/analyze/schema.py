@@ -38,6 +38,12 @@ def analysis_schema() -> dict[str, Any]:
     document = _object(properties)
     # Written since the verdict is: documents from before it have none.
     document["properties"]["op_classes"] = {"type": "array", "items": _op_class()}
+    # Of `compress analyze` alone: where the question was asked and has an answer.
+    document["properties"] |= {
+        "llm": _llm(),
+        "symbolic": _or_null(_symbolic()),
+        "probes": {"type": "array", "items": _probe()},
+    }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": ANALYSIS, "title": ANALYSIS, **document}
 
 
@@ -88,8 +94,41 @@ def _verdict() -> dict[str, Any]:
     )
 
 
-def _stage() -> dict[str, Any]:
+def _llm() -> dict[str, Any]:
+    """Decoding over batch and context: `llm_view.LlmView`."""
+    names = (
+        "flops", "bytes", "intensity_flop_per_byte", "kv_share", "time_ms", "int8_weights_speedup",
+        "int4_weights_speedup", "kv_int8_speedup",
+    )  # fmt: skip
+    row = {"batch": _COUNT, "context": _COUNT, **dict.fromkeys(names, _NUMBER)}
+    row |= {"memory_bound": {"type": "boolean"}, "fits": {"type": ["boolean", "null"]}}
     return _object(
+        {
+            "dtype": _TEXT,
+            "ridge_flop_per_byte": _NUMBER,
+            "rows": {"type": "array", "items": _object(row), "minItems": 1},
+            "decode": _TEXT,
+            "prefill": _TEXT,
+        }
+    )
+
+
+def _symbolic() -> dict[str, Any]:
+    """Expressions in b and s as text, and their values over batches: `symbolic.ClosedForm`."""
+    sums = ("macs", "unfused_bytes", "compulsory_bytes")
+    row = _object({"b": _COUNT, "s": {"type": ["integer", "null"]}, **dict.fromkeys(sums, _COUNT)})
+    symbols = {"type": "array", "items": {"enum": ["b", "s"]}}
+    return _object({**dict.fromkeys(sums, _TEXT), "symbols": symbols, "sweep": {"type": "array", "items": row}})
+
+
+def _probe() -> dict[str, Any]:
+    """What was timed for one row of `stages`: `probe.ProbeResult`."""
+    texts = dict.fromkeys(("prediction", "method", "note"), _TEXT)
+    return _object({**texts, "speedup": _or_null(_span()), "covered_share": _SHARE, "seconds": _NUMBER})
+
+
+def _stage() -> dict[str, Any]:
+    row = _object(
         {
             "name": _TEXT,
             "hard_speedup": _MAYBE_NUMBER,
@@ -99,6 +138,9 @@ def _stage() -> dict[str, Any]:
             "why": _TEXT,
         }
     )
+    # Of the time now, what the probe speaks for.
+    row["properties"]["probe_covered_share"] = {"type": ["number", "null"], "minimum": 0, "maximum": 1}
+    return row
 
 
 def _op_class() -> dict[str, Any]:

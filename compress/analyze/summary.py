@@ -63,7 +63,7 @@ def complete(
         "device": _device(ceilings),
         "classes": _classes(verdict),
         "verdict": _verdict(verdict, advice),
-        "stages": [_stage(one) for one in predictions],
+        "stages": [stage_row(one) for one in predictions],
         "op_classes": [_op_class(verdict, index) for index in range(len(verdict.shares.rows))],
     }
 
@@ -121,7 +121,8 @@ def _bound(bound: "Bound") -> dict[str, Any]:
     }
 
 
-def _stage(one: "Prediction") -> dict[str, Any]:
+def stage_row(one: "Prediction") -> dict[str, Any]:
+    """One method as plain data."""
     return {
         "name": one.name,
         "hard_speedup": one.hard,

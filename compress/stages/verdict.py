@@ -1,7 +1,7 @@
 """The verdict on a float file: times of its own kernels, this machine's ceilings, and a ceiling for each method."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,12 @@ from compress.analyze.verdict import Verdict, verdict
 from compress.data import Array
 from compress.device.cached import load_ceilings, save_ceilings
 from compress.device.ceilings import Ceilings
+from compress.device.devices import device_named
 from compress.errors import InputError
 from compress.measure import isolated
 from compress.measure.ceilings import QUICK, measure_ceilings
 from compress.measure.stats import Interval
+from compress.stages.question import Question, Say
 
 # The predictions that say what a stage of a recipe can give at most.
 METHODS_OF_STAGE = {"ptq": ("int8 W8A8",)}
@@ -94,7 +96,9 @@ def elasticity_of(path: Path, feeds: dict[str, Array], bench: isolated.Bench, se
 
     feeds: one batch (b, ...) by input name. None where the file takes no batch of another size.
     """
-    batch = next(iter(feeds.values())).shape[0]
+    batch = next((values.shape[0] for values in feeds.values() if values.ndim), 0)
+    if not batch:
+        return None
     try:
         times = isolated.batch_times(path, feeds, [batch, 2 * batch], bench, seconds)
     except InputError:
@@ -123,7 +127,7 @@ def _total(rows: Sequence[Mapping[str, Any]]) -> float:
     return sum(float(row["time_ms"]) for row in rows)
 
 
-def ceilings_of_this_machine(threads: int, say: Callable[[str], None]) -> Ceilings:
+def ceilings_of_this_machine(threads: int, say: Say) -> Ceilings:
     """From the cache, or by a quick measurement that is kept for the next time."""
     found = load_ceilings(threads)
     if found is None:
@@ -131,3 +135,28 @@ def ceilings_of_this_machine(threads: int, say: Callable[[str], None]) -> Ceilin
         found = measure_ceilings(threads, lambda _text: None, QUICK)
         save_ceilings(found)
     return found
+
+
+def ceilings_for(question: Question, say: Say) -> Ceilings:
+    """Of the datasheet row asked for, else of this machine. Raises InputError with the names of the rows."""
+    if question.device is not None:
+        return device_named(question.device)
+    return ceilings_of_this_machine(question.threads, say)
+
+
+def judged_or_counted(table: OpTable, ceilings: Ceilings, asked: Asked) -> dict[str, Any]:
+    """The document on bounds alone; a table without a single op that takes time has counts and no verdict."""
+    try:
+        return with_ceilings(judge_table(table, ceilings, None, asked), ceilings)
+    except InputError as error:
+        return analysis_dict(noted(table, str(error)))
+
+
+def with_ceilings(judged: Judged, ceilings: Ceilings) -> dict[str, Any]:
+    """The document, with the ceilings as a roofline needs them."""
+    return judged.analysis | {"device": judged.analysis["device"] | {"ceilings": ceilings.as_dict()}}
+
+
+def noted(table: OpTable, *notes: str) -> OpTable:
+    """The table with more notes."""
+    return replace(table, notes=(*table.notes, *notes))

@@ -67,7 +67,7 @@ def test_measured_times_go_to_their_ops_and_the_rest_is_said():
 def test_the_cost_model_imports_neither_torch_nor_onnx():
     modules = ("table", "cost", "macs", "kinds", "traffic", "fusion", "caches", "build", "schema", "summary", "llm")
     modules += ("onnx_ops", "attribute", "rates", "costs", "bounds", "classes", "evidence", "verdict", "rescale")
-    modules += ("narrow", "quantized", "methods", "predict", "advice", "llm_view")
+    modules += ("narrow", "quantized", "methods", "predict", "advice", "llm_view", "llm_config", "llm_table")
     code = "import sys\n" + "".join(f"import compress.analyze.{name}\n" for name in modules)
     code += "assert not {'torch', 'onnx', 'numpy'} & set(sys.modules), sorted(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

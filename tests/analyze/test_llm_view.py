@@ -3,7 +3,8 @@
 import pytest
 
 from compress.analyze.llm import LlmConfig, decode
-from compress.analyze.llm_view import config_of, llm_view
+from compress.analyze.llm_config import config_of
+from compress.analyze.llm_view import llm_view
 from compress.device.devices import device_named
 from compress.errors import InputError
 

@@ -105,8 +105,8 @@ def test_a_model_that_does_not_run_gives_a_partial_report_and_no_traceback(modul
 def test_a_language_model_is_judged_from_its_config_alone(tmp_path, capsys):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(LLAMA))
-    assert main(["analyze", str(path), "--device", "h100-sxm", "--json"]) == 0
-    rows = {(row["batch"], row["context"]): row for row in json.loads(capsys.readouterr().out)["rows"]}
+    document = analysis(capsys, str(path), "--device", "h100-sxm")
+    rows = {(row["batch"], row["context"]): row for row in document["llm"]["rows"]}
     # 6.74e9 weights of 2 bytes, read once for 2 FLOP each; keys and values of 2048 tokens are 1.07 GB.
     assert rows[1, 2048]["intensity_flop_per_byte"] == pytest.approx(1.0, abs=0.01)
     assert rows[1, 2048]["kv_share"] == pytest.approx(0.075, abs=0.005)
@@ -122,7 +122,7 @@ def test_a_language_model_is_judged_from_its_config_alone(tmp_path, capsys):
         (["{m}:nett", "--input-shape", "1,3,8,8"], "Did you mean 'net'?"),
         (["{m}:raises", "--input-shape", "1,3,8,8"], "raised RuntimeError: on purpose"),
         (["nope.onnx"], "no such file"),
-        (["config.json", "--device", "t4"], "cannot be read as JSON"),
+        (["config.json", "--device", "t4"], "no such file or folder"),
         (["{m}:net", "--input-shape", "1,3,8,8", "--device", "t4", "--roofline", "x.gif"], "neither .svg nor .png"),
     ],
 )

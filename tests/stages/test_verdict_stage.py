@@ -11,7 +11,7 @@ from compress.device.devices import device_named
 from compress.measure.isolated import Bench, profile
 from compress.measure.stats import Interval
 from compress.stages.ptq import linear_share
-from compress.stages.verdict import Timed, judge_file, without_profiler
+from compress.stages.verdict import Timed, elasticity_of, judge_file, without_profiler
 
 
 def net(path):
@@ -118,3 +118,14 @@ def test_times_that_were_corrected_for_the_profiler_break_no_bound_of_one_op(tmp
         "op 0 stem/Conv"
     ]
     assert judge_file(path, corrected, ceilings, Asked(), shapes).verdict.errors == ()
+
+
+def test_a_file_of_one_batch_size_has_no_elasticity_and_any_other_has_one(tmp_path):
+    free = net(tmp_path / "free.onnx")
+    fixed = onnx.load(str(free))
+    for value in (*fixed.graph.input, *fixed.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = 1
+    onnx.save(fixed, str(tmp_path / "fixed.onnx"))
+    feeds, bench = {"x": np.ones((1, 8, 16, 16), np.float32)}, Bench(provider="cpu", threads=1)
+    assert elasticity_of(tmp_path / "fixed.onnx", feeds, bench, seconds=0.1) is None
+    assert elasticity_of(free, feeds, bench, seconds=0.1) > -1
