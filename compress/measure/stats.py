@@ -13,6 +13,7 @@ Floats = NDArray[np.float64]
 # n must satisfy 0.99**n <= 0.01.
 P99_NEEDS = 459
 P95_NEEDS = 90
+P10_NEEDS = 50
 P50_NEEDS = 7
 
 
@@ -114,7 +115,7 @@ def percentile(samples: Floats, q: float, confidence: float = 0.95) -> Interval 
 
 def needed_samples(q: float) -> int:
     """Fewest samples from which this tool prints the q-th percentile."""
-    return {50: P50_NEEDS, 95: P95_NEEDS, 99: P99_NEEDS}[int(q)]
+    return {10: P10_NEEDS, 50: P50_NEEDS, 95: P95_NEEDS, 99: P99_NEEDS}[int(q)]
 
 
 def sqnr_db(reference: Floats, other: Floats) -> float | None:

@@ -13,7 +13,7 @@ from compress.probe.probe import probe
 from compress.stages.baseline import SELF_TIMING, FloatModel
 from compress.stages.context import Context, export_versions, machine_key
 from compress.stages.trial import time_against
-from compress.stages.verdict import Judged, Timed, ceilings_of_this_machine, elasticity_of, judge_file
+from compress.stages.verdict import Judged, Timed, ceilings_of_this_machine, elasticity_of, judge_file, undisturbed
 from compress.store import Key
 
 TOP_OPS = 10
@@ -30,15 +30,8 @@ def run(context: Context, model: FloatModel) -> tuple[dict[str, Any], Judged]:
     batch = context.recipe.target.batch_sizes[0]
     counted = _count(context)
     kernels = profile(context, model.path, model.entry.digest)
-    whole = time_against(context, model.path, model.path, batch, SELF_TIMING).latency["latency_p50_ms"]
-    if whole.value is None or whole.low is None or whole.high is None:
-        raise AssertionError("the plan of SELF_TIMING gives enough calls for a median")
-    timed = Timed(
-        end_to_end_ms=Interval(value=whole.value, low=whole.low, high=whole.high, n=whole.n),
-        kernels=kernels,
-        batch=batch,
-        elasticity=_elasticity(context, model),
-    )
+    whole, note = undisturbed(time_against(context, model.path, model.path, batch, SELF_TIMING).calls_ms)
+    timed = Timed(end_to_end_ms=whole, kernels=kernels, batch=batch, elasticity=_elasticity(context, model), note=note)
     ceilings = ceilings_of_this_machine(context.recipe.target.threads, context.listener.note)
     shapes = {name: values.shape for name, values in context.feeds(batch).items()}
     target = target_of(context)

@@ -6,13 +6,11 @@ from typing import Any
 
 from compress.data import Array
 from compress.device.ceilings import Ceilings
-from compress.errors import InputError
 from compress.measure import isolated
 from compress.measure.latency import Plan
-from compress.measure.stats import Interval
 from compress.stages.probed import NO_PROBES, Probes, probe_file, with_probes
 from compress.stages.question import Question, Say
-from compress.stages.verdict import Timed, elasticity_of, judge_file, with_ceilings
+from compress.stages.verdict import Timed, elasticity_of, judge_file, undisturbed, with_ceilings
 
 TIMING = Plan(seconds=2.0)
 
@@ -44,12 +42,10 @@ def time_file(path: Path, feeds: dict[str, Array], question: Question, say: Say)
     say("timing in ONNX Runtime")
     bench = isolated.Bench(provider=question.provider, threads=question.threads, plan=TIMING)
     calls = [float(ms) for ms in isolated.compare_files(path, path, feeds, bench)["b_ms"]]
-    p50 = isolated.latency_values(calls, 1)["latency_p50_ms"]
-    if p50.value is None or p50.low is None or p50.high is None:
-        raise InputError(str(path), f"only {p50.n} calls could be timed", "Use a smaller batch, or --no-measure")
-    whole = Interval(value=p50.value, low=p50.low, high=p50.high, n=p50.n)
+    whole, note = undisturbed(calls)
     batch = next((values.shape[0] for values in feeds.values() if values.ndim), 1)
     kernels = isolated.profile(path, feeds, bench)
-    timed = Timed(end_to_end_ms=whole, kernels=kernels, batch=batch, elasticity=elasticity_of(path, feeds, bench))
+    grown = elasticity_of(path, feeds, bench)
+    timed = Timed(end_to_end_ms=whole, kernels=kernels, batch=batch, elasticity=grown, note=note)
     probes = probe_file(path, feeds, bench, timed.kernels, say) if question.probe else NO_PROBES
     return FileTimes(timed=timed, calls_ms=calls, probes=probes)

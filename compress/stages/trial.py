@@ -30,10 +30,14 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """speedup: of the file over the baseline at one batch size; a_a: the self-comparison made just before."""
+    """speedup: of the file over the baseline at one batch size; a_a: the self-comparison made just before.
+
+    calls_ms: every timed call of the file.
+    """
 
     speedup: Value
     latency: dict[str, Value]
+    calls_ms: list[float]
     a_a: dict[str, Any]
     pressure: dict[str, Any]
 
@@ -94,6 +98,7 @@ def time_against(context: Context, baseline: Path, path: Path, batch: int, plan:
     return Timing(
         speedup=Value(**facts["ratio"], batch=batch, note=note),
         latency=latency_values(facts["b_ms"], batch),
+        calls_ms=facts["b_ms"],
         a_a=facts["a_a"],
         pressure=facts["pressure"],
     )

@@ -24,24 +24,27 @@ from compress.device.devices import device_named
 from compress.errors import InputError
 from compress.measure import isolated
 from compress.measure.ceilings import QUICK, measure_ceilings
-from compress.measure.stats import Interval
+from compress.measure.stats import Interval, percentile
 from compress.stages.question import Question, Say
 
 # The predictions that say what a stage of a recipe can give at most.
 METHODS_OF_STAGE = {"ptq": ("int8 W8A8",)}
+# Calls of one file on a quiet machine differ less than this between the fast tenth and the median.
+BUSY = 1.25
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timed:
     """A file that was timed: one pass of `batch` samples, and the kernels that ran ({name, op, time_ms}).
 
-    elasticity: see `elasticity_of`; None where it is not known.
+    elasticity: see `elasticity_of`; None where it is not known; note: what to know about the times.
     """
 
     end_to_end_ms: Interval
     kernels: Sequence[Mapping[str, Any]]
     batch: int
     elasticity: float | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +71,8 @@ def judge_file(
 ) -> Judged:
     """Judge a float ONNX file in ONNX Runtime. shapes: of its inputs, for the batch that was timed."""
     table = table_from_onnx(path, shapes=dict(shapes))
+    if timed.note:
+        table = noted(table, timed.note)
     profiled, whole = on_file_nodes(path, timed.kernels), timed.end_to_end_ms
     measured = Measured(
         runtime="onnxruntime",
@@ -89,6 +94,22 @@ def judge_table(
         analysis = analysis_dict(table, measured=measured.ops if measured else None)
         document = complete(analysis, found, predictions, ceilings, advice=advise(found, predictions))
     return Judged(analysis=document, verdict=found, predictions=predictions)
+
+
+def undisturbed(calls_ms: Sequence[float]) -> tuple[Interval, str]:
+    """What one pass takes, (n,) timed calls: their median, or the fast tenth where other work held the rest up.
+
+    A verdict puts the pass beside kernels that are timed one by one, too short to be interrupted; so must the pass be.
+    Returns the interval and a note, empty on a quiet machine. Raises InputError when there are too few calls.
+    """
+    calls = np.array(calls_ms)
+    median, fast = percentile(calls, 50), percentile(calls, 10)
+    if median is None:
+        raise InputError("timing", f"only {len(calls)} calls could be timed", "Use a smaller batch, or --no-measure")
+    if fast is None or median.value <= BUSY * fast.value:
+        return median, ""
+    times = median.value / fast.value
+    return fast, f"the machine was busy: half of the calls took {times:.2g} times as long as the fast tenth, used here"
 
 
 def elasticity_of(path: Path, feeds: dict[str, Array], bench: isolated.Bench, seconds: float = 1.0) -> float | None:

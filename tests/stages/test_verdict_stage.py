@@ -8,10 +8,11 @@ from onnx import helper, numpy_helper
 from compress.analyze.file_nodes import on_file_nodes
 from compress.analyze.methods import Asked
 from compress.device.devices import device_named
+from compress.errors import InputError
 from compress.measure.isolated import Bench, profile
 from compress.measure.stats import Interval
 from compress.stages.ptq import linear_share
-from compress.stages.verdict import Timed, elasticity_of, judge_file, without_profiler
+from compress.stages.verdict import Timed, elasticity_of, judge_file, undisturbed, without_profiler
 
 
 def net(path):
@@ -129,3 +130,17 @@ def test_a_file_of_one_batch_size_has_no_elasticity_and_any_other_has_one(tmp_pa
     feeds, bench = {"x": np.ones((1, 8, 16, 16), np.float32)}, Bench(provider="cpu", threads=1)
     assert elasticity_of(tmp_path / "fixed.onnx", feeds, bench, seconds=0.1) is None
     assert elasticity_of(free, feeds, bench, seconds=0.1) > -1
+
+
+def test_the_median_stands_for_a_pass_on_a_quiet_machine_and_the_fast_tenth_on_a_busy_one():
+    rng = np.random.default_rng(0)
+    quiet = rng.normal(1.0, 0.02, 500)
+    whole, note = undisturbed(quiet)
+    assert (whole.value, note) == (pytest.approx(np.median(quiet)), "")
+    busy = quiet + rng.choice([0.0, 4.0], 500, p=[0.4, 0.6])
+    whole, note = undisturbed(busy)
+    assert whole.low <= 1.0 <= whole.high * 1.05
+    assert whole.value == pytest.approx(1.0, rel=0.05)
+    assert "busy" in note
+    with pytest.raises(InputError, match="only 3 calls"):
+        undisturbed([1.0, 1.0, 1.0])
