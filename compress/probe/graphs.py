@@ -17,14 +17,9 @@ from compress.probe.sites import Site
 
 MICROSOFT = "com.microsoft"
 IR_VERSION = 10
-# 7-bit weights, as in the `reduced` schemes: u8 x s8 sums stay inside 16 bits.
-WEIGHT_LIMIT = 63
-U8_MIDDLE = 128
 BLOCK = 128
 # ONNX Runtime's `accuracy_level` 4: activations are quantized on the fly and the product computed in int8.
 COMPUTE_IN_INT8 = 4
-# Made-up inputs are standard normal; 8 bits cover four standard deviations to either side.
-ACTIVATION_SCALE = 8 / 255
 
 Values = dict[str, Array]
 
@@ -92,35 +87,6 @@ def in_float(draft: Draft, site: Site, copy: int) -> None:
     draft.result(output, TensorProto.FLOAT, site.output)
 
 
-def in_int8(draft: Draft, site: Site, copy: int) -> None:
-    """u8 activations, s8 weights per output channel: Quantize and Dequantize only where the model stays in float.
-
-    q = clamp(round(x / scale) + zero_point, qmin, qmax)
-    """
-    names = [_int8_input(draft, site, copy, i) for i in range(len(site.shapes))]
-    raw = _with_tail(draft, site, draft.node(site.op, names, f"raw{copy}", **site.attributes))
-    scale, zero = _output_scale(draft, site, copy)
-    quantized = draft.node("QuantizeLinear", [raw, scale, zero], f"q{copy}")
-    if site.float_output:
-        quantized = draft.node("DequantizeLinear", [quantized, scale, zero], f"out{copy}")
-    draft.result(quantized, TensorProto.FLOAT if site.float_output else TensorProto.UINT8, site.output)
-
-
-def in_dynamic_int8(draft: Draft, site: Site, copy: int) -> None:
-    """A matrix product with constant weights, its activations quantized on the fly."""
-    weight, bias = product_weight(site), site.constants.get(2)
-    quantized, scale = quantized_weight(weight, 1)
-    names = [
-        draft.given("in0", TensorProto.FLOAT, site.shapes[0] or ()),
-        draft.constant(f"w{copy}", quantized),
-        draft.constant(f"w{copy}_scale", scale),
-        draft.constant(f"w{copy}_zero", np.zeros(len(scale), np.int8)),
-    ]
-    names += [draft.constant(f"b{copy}", np.broadcast_to(bias, weight.shape[1:]))] if bias is not None else []
-    output = draft.node("DynamicQuantizeMatMul", names, f"out{copy}", MICROSOFT)
-    draft.result(output, TensorProto.FLOAT, site.output)
-
-
 def weight_only(bits: int) -> Build:
     """A matrix product whose weights are stored in blocks of `bits`-bit integers, with one scale each."""
 
@@ -152,31 +118,10 @@ def is_product(site: Site) -> bool:
     return plain and site.activations == [0] and site.constants[1].ndim == 2
 
 
-def is_quantizable(site: Site) -> bool:
-    """Whether `in_int8` knows where the site's constants go: a weight second, a bias third, or none."""
-    if not site.constants:
-        return True
-    return 1 in site.constants and 0 not in site.constants and (site.op == "Conv" or site.constants[1].ndim == 2)
-
-
 def product_weight(site: Site) -> Array:
     """The constant of a matrix product as (in, out)."""
     weight = site.constants[1]
     return weight.T if site.attributes.get("transB") else weight
-
-
-def quantized_weight(weight: Array, axis: int) -> tuple[Array, Array]:
-    """s8 values and one scale per slice along `axis`: q = round(w / scale), scale = max |w| / 63."""
-    others = tuple(i for i in range(weight.ndim) if i != axis)
-    largest = np.abs(weight).max(axis=others)
-    scale = np.where(largest > 0, largest, 1.0).astype(np.float32) / np.float32(WEIGHT_LIMIT)
-    shape = [-1 if i == axis else 1 for i in range(weight.ndim)]
-    return np.round(weight / scale.reshape(shape)).astype(np.int8), scale
-
-
-def output_axis(site: Site) -> int:
-    """The axis of a site's weight that counts output channels."""
-    return 0 if site.op == "Conv" or site.attributes.get("transB") else site.constants[1].ndim - 1
 
 
 def _float_input(draft: Draft, site: Site, copy: int, position: int) -> str:
@@ -188,64 +133,9 @@ def _float_input(draft: Draft, site: Site, copy: int, position: int) -> str:
     return draft.given(f"in{position}", TensorProto.FLOAT, shape)
 
 
-def _int8_input(draft: Draft, site: Site, copy: int, position: int) -> str:
-    shape = site.shapes[position]
-    if shape is None:
-        return ""
-    if position in site.constants:
-        return _int8_constant(draft, site, copy, position)
-    name = f"in{position}"
-    scale, zero = _activation_scale(draft, f"{name}_{copy}", copy)
-    if position in site.float_inputs:
-        given = draft.given(name, TensorProto.FLOAT, shape)
-        given = draft.node("QuantizeLinear", [given, scale, zero], f"{name}_{copy}_q")
-    else:
-        given = draft.given(name, TensorProto.UINT8, shape)
-    return draft.node("DequantizeLinear", [given, scale, zero], f"{name}_{copy}_dq")
-
-
-def _int8_constant(draft: Draft, site: Site, copy: int, position: int) -> str:
-    """Weights per output channel; a bias in 32 bits at the scale of the products, as the integer kernels add it."""
-    name = f"c{copy}_{position}"
-    axis = output_axis(site) if site.op != "Add" else 0
-    values = site.constants[1 if position == 2 else position]
-    quantized, scale = quantized_weight(values, axis)
-    if position == 2:
-        scale = scale * np.float32(_scale_of(copy))
-        # q = round(b / (scale of x * scale of w))
-        quantized = np.round(site.constants[2] / scale).astype(np.int32)
-        axis = 0
-    names = [
-        draft.constant(name, quantized),
-        draft.constant(f"{name}_scale", scale),
-        draft.constant(f"{name}_zero", np.zeros(len(scale), quantized.dtype)),
-    ]
-    return draft.node("DequantizeLinear", names, f"{name}_dq", axis=axis)
-
-
 def _with_tail(draft: Draft, site: Site, output: str) -> str:
     if site.tail is None:
         return output
     op, limits = site.tail
     names = [draft.constant(f"{output}_{i}", np.array(limit, np.float32)) for i, limit in enumerate(limits)]
     return draft.node(op, [output, *names], f"{output}_{op}")
-
-
-def _activation_scale(draft: Draft, name: str, copy: int) -> tuple[str, str]:
-    scale = draft.constant(f"{name}_scale", np.array(_scale_of(copy), np.float32))
-    return scale, draft.constant(f"{name}_zero", np.array(U8_MIDDLE, np.uint8))
-
-
-def _output_scale(draft: Draft, site: Site, copy: int) -> tuple[str, str]:
-    """After an activation the range begins at zero and ends at its limit, so that the quantizer does its work."""
-    if site.tail is None:
-        return _activation_scale(draft, f"out{copy}", copy)
-    limit = next(iter(site.tail[1][1:]), np.inf)
-    scale = min(_scale_of(copy), limit / 255) * (1 - copy / 64)
-    names = (f"out{copy}_scale", np.array(scale, np.float32)), (f"out{copy}_zero", np.array(0, np.uint8))
-    return draft.constant(*names[0]), draft.constant(*names[1])
-
-
-def _scale_of(copy: int) -> float:
-    """Scales differ from copy to copy, or the runtime would merge equal quantizers into one."""
-    return ACTIVATION_SCALE * (1 + copy / 64)

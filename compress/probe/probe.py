@@ -11,7 +11,7 @@ import numpy as np
 from compress.data import Array
 from compress.measure import isolated
 from compress.measure.stats import Interval, ratio_of_medians
-from compress.probe import replaced
+from compress.probe import replaced, whole_file
 from compress.probe.depth import removable_share
 from compress.probe.methods import METHODS, Kind, Method
 from compress.probe.task import Found, Nodes, Task
@@ -91,8 +91,8 @@ def _depth(task: Task, _method: Method) -> Found:
 
 
 _PROBES: dict[Kind, Callable[[Task, Method], Found]] = {
-    "static": replaced.predict,
-    "dynamic": replaced.predict,
+    "static": whole_file.predict,
+    "dynamic": whole_file.predict,
     "weights": replaced.predict,
     "prune": replaced.predict,
     "depth": _depth,

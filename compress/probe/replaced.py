@@ -69,8 +69,8 @@ def groups(net: Net, method: Method, nodes: Nodes) -> list[Group]:
         if owner is not None:
             owned.setdefault(owner, []).append(str(node["name"]))
     alike: dict[Any, list[Site]] = {}
-    for site in [*(site for site in net.sites if site.name in owned), *_unfused_joins(net, method, times)]:
-        if _suits(site, method):
+    for site in net.sites:
+        if site.name in owned and (method.kind != "weights" or graphs.is_product(site)):
             alike.setdefault(site.key, []).append(site)
     found = []
     for sites in alike.values():
@@ -84,30 +84,15 @@ def replacement(site: Site, method: Method) -> graphs.Drawn:
     """The site after the method, and what builds its node."""
     if method.kind == "prune":
         return pruned(site, method.amount), graphs.in_float
-    if method.kind == "weights":
-        return site, graphs.weight_only(int(method.amount))
-    return site, graphs.in_dynamic_int8 if method.kind == "dynamic" else graphs.in_int8
-
-
-def _unfused_joins(net: Net, method: Method, times: dict[str, float]) -> list[Site]:
-    """Additions that cost nothing in float, being part of a convolution, and become integer kernels of their own."""
-    if method.kind != "static" or net.linear_heavy:
-        return []
-    return [join for join in net.joins if join.name not in times]
-
-
-def _suits(site: Site, method: Method) -> bool:
-    if method.kind in ("dynamic", "weights"):
-        return graphs.is_product(site)
-    return method.kind != "static" or graphs.is_quantizable(site)
+    return site, graphs.weight_only(int(method.amount))
 
 
 def _largest(found: Sequence[Group], nodes: Nodes) -> list[Group]:
-    """Groups until they hold 90 % of the time. Joins hold none yet, and are always among them."""
+    """Groups until they hold 90 % of the time."""
     wanted = COVERED * sum(float(node["time_ms"]) for node in nodes)
     chosen: list[Group] = []
     for group in found:
-        if not group.profile_ms or sum(one.profile_ms for one in chosen) < wanted:
+        if sum(one.profile_ms for one in chosen) < wanted:
             chosen.append(group)
     return chosen
 

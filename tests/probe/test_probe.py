@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from compress.data import Split
 from compress.device.runtime import open_session
 from compress.export.onnx import export_onnx
 from compress.measure import isolated
@@ -23,6 +24,9 @@ from compress.probe.methods import METHODS
 from compress.probe.probe import graph_mode, probe
 from compress.probe.pruned import kept_channels, pruned
 from compress.probe.sites import Net, Site
+from compress.quantize.ort import op_types_for, quantize_dynamic, quantize_static
+from compress.quantize.ranges import calibrate, mask_nodes
+from compress.quantize.schemes import SCHEMES
 from compress.zoo import nets
 
 BENCH = isolated.Bench(provider="cpu", threads=1)
@@ -99,29 +103,7 @@ def test_a_site_in_float_equals_its_node_in_the_model(name: str, files: dict[str
             np.testing.assert_allclose(output, inside[end], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", FEEDS)
-def test_the_integer_graph_of_every_site_runs_integer_kernels_of_the_same_shape(
-    name: str, files: dict[str, Path], tmp_path: Path
-) -> None:
-    net = net_of(files, name)
-    for site in [*net.sites, *net.joins]:
-        model = graphs.draw((site, graphs.in_int8), copies=3, opset=net.opset)
-        wanted = {"QLinearConv", "QGemm", "QLinearMatMul", "QLinearAdd", "MatMulIntegerToFloat"}
-        assert kernels(model, tmp_path) & wanted
-        assert not kernels(model, tmp_path) & {"Conv", "Gemm", "MatMul", "Add", "Clip", "Relu"}
-        assert [output.shape for output in run(model, made_up(model), tmp_path)] == [site.output] * 3
-
-
-def test_quantizers_stand_only_where_the_model_stays_in_float(files: dict[str, Path]) -> None:
-    first, *_, last = net_of(files, "digits_cnn").sites
-    middle = net_of(files, "digits_cnn").sites[1]
-    assert (first.float_inputs, middle.float_inputs, middle.float_output) == ((0,), (), False)
-    assert last.float_output
-    middle_inputs = graphs.draw((middle, graphs.in_int8), copies=1, opset=18).graph.input
-    assert [value.type.tensor_type.elem_type for value in middle_inputs] == [TensorProto.UINT8]
-
-
-@pytest.mark.parametrize("method", ["dynamic-int8", "weights-int8", "weights-int4"])
+@pytest.mark.parametrize("method", ["weights-int8", "weights-int4"])
 def test_matrix_products_have_a_graph_for_methods_on_weights(
     method: str, files: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -129,18 +111,6 @@ def test_matrix_products_have_a_graph_for_methods_on_weights(
     for site in [site for site in net.sites if graphs.is_product(site)]:
         model = graphs.draw(replaced.replacement(site, METHODS[method]), copies=2, opset=net.opset)
         assert [output.shape for output in run(model, made_up(model), tmp_path)] == [site.output] * 2
-
-
-def test_dynamic_int8_is_near_the_float_product(files: dict[str, Path], tmp_path: Path) -> None:
-    net = net_of(files, "digits_encoder")
-    for site in [site for site in net.sites if graphs.is_product(site)]:
-        given = {"in0": np.random.default_rng(0).standard_normal(site.shapes[0]).astype(np.float32)}
-        outputs = [
-            run(graphs.draw((site, build), copies=1, opset=net.opset), given, tmp_path)[0]
-            for build in (graphs.in_float, graphs.in_dynamic_int8)
-        ]
-        # 7-bit weights and 8-bit activations: errors of a few percent of the spread
-        assert np.abs(outputs[0] - outputs[1]).max() < 0.1 * outputs[0].std() + 0.05
 
 
 @given(st.integers(1, 4096), st.floats(0, 0.99))
@@ -288,7 +258,7 @@ def test_a_small_budget_leaves_pairs_out(files: dict[str, Path], fake: FakeWorke
 def test_pairs_that_were_not_reached_change_nothing(files: dict[str, Path], fake: FakeWorker) -> None:
     nodes = profile_of(net_of(files, "digits_cnn"))
     fake.answered = 0
-    found = probe(files["digits_cnn"], "int8", feeds("digits_cnn"), BENCH, nodes=nodes)
+    found = probe(files["digits_cnn"], "prune-50", feeds("digits_cnn"), BENCH, nodes=nodes)
     assert (found.speedup, found.covered_share) == (None, 0.0)
     assert found.note.startswith("0 of ")
 
@@ -296,7 +266,7 @@ def test_pairs_that_were_not_reached_change_nothing(files: dict[str, Path], fake
 def test_a_method_without_a_place_in_the_file_says_so(files: dict[str, Path], fake: FakeWorker) -> None:
     net = net_of(files, "digits_cnn")
     convolutions = [row for row in profile_of(net) if row["op"] == "Conv"]
-    found = probe(files["digits_cnn"], "dynamic-int8", feeds("digits_cnn"), BENCH, nodes=convolutions)
+    found = probe(files["digits_cnn"], "weights-int4", feeds("digits_cnn"), BENCH, nodes=convolutions)
     assert found.speedup is None
     assert "no node" in found.note
     assert fake.asked == []
@@ -353,7 +323,41 @@ def test_sites_are_equal_only_when_the_same_kernel_serves_them(files: dict[str, 
 
 
 def test_the_real_worker_times_a_file_and_its_replacements(files: dict[str, Path]) -> None:
-    found = probe(files["digits_cnn"], "int8", feeds("digits_cnn"), BENCH, budget_seconds=3.0)
+    found = probe(files["digits_cnn"], "prune-50", feeds("digits_cnn"), BENCH, budget_seconds=15.0)
     assert found.speedup is not None
     assert 0 < found.covered_share <= 1
+    assert 0 < found.speedup.low <= found.speedup.value <= found.speedup.high
+
+
+@pytest.mark.parametrize(
+    ("method", "name"), [("int8", "digits_cnn"), ("int8", "digits_encoder"), ("dynamic-int8", "digits_encoder")]
+)
+def test_quantization_is_probed_on_the_kernels_of_the_really_quantized_file(
+    method: str, name: str, files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+
+    def compare(a: Path, b: Path, given: Any, bench: Any) -> dict[str, Any]:
+        seen.append((a, sorted(node.op_type for node in onnx.load(b).graph.node)))
+        return {"ratio": {"value": 1.5, "low": 1.4, "high": 1.6, "n": 30}}
+
+    monkeypatch.setattr(isolated, "compare_files", compare)
+    found = probe(files[name], method, feeds(name), BENCH)
+    assert (found.speedup, found.covered_share) == (Interval(value=1.5, low=1.4, high=1.6, n=30), 1.0)
+    assert "accuracy" in found.note
+    real = tmp_path / "real.onnx"
+    if method == "int8":
+        rng = np.random.default_rng(7)
+        inputs = {"input": rng.random((40, *FEEDS[name][1:])).astype(np.float32)}
+        op_types = op_types_for(linear_heavy=net_of(files, name).linear_heavy)
+        ranges = calibrate(files[name], Split("real", (inputs, np.zeros(40)), np.arange(40)), op_types)
+        quantize_static(files[name], real, SCHEMES[0], ranges, op_types, mask_nodes(files[name], ranges))
+    else:
+        quantize_dynamic(files[name], real, next(one for one in SCHEMES if one.kind == "dynamic"), [])
+    assert seen == [(files[name], sorted(node.op_type for node in onnx.load(real).graph.node))]
+
+
+def test_the_real_worker_times_a_file_and_its_quantized_form(files: dict[str, Path]) -> None:
+    found = probe(files["digits_cnn"], "int8", feeds("digits_cnn"), BENCH, budget_seconds=3.0)
+    assert found.speedup is not None
     assert 0 < found.speedup.low <= found.speedup.value <= found.speedup.high
