@@ -89,7 +89,7 @@ class Row:
 
     @property
     def sign_right(self) -> bool:
-        """Whether faster, slower or no difference was said rightly; both sides of a line that the interval crosses are."""
+        """Whether faster, slower or no difference was said; where the interval crosses a line, both sides are right."""
         ends = {_sign(self.measured.low), _sign(self.measured.value), _sign(self.measured.high)}
         return _sign(self.answer) in ends
 

@@ -338,7 +338,7 @@ def test_fewer_bytes_never_raise_the_bound_and_more_weights_shrink_it_more():
 
 def test_methods_have_names_of_their_own_and_impossible_requests_are_refused():
     names = [name for name, _ in methods(Asked(prune_ratios=(0.3, 0.5, 0.7), batches=(4, 16)))]
-    assert len(names) == len(set(names)) == 13
+    assert len(names) == len(set(names)) == 14
     with pytest.raises(InputError, match="not between 0 and 1"):
         Asked(prune_ratios=(1.0,))
     with pytest.raises(InputError, match="below 1"):
