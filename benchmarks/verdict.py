@@ -4,7 +4,7 @@ python benchmarks/verdict.py [--quick]
 
 Every row is a net, a batch size and a method. *Measured* is the really transformed file (quantized, pruned with
 torch-pruning, weights in blocks, or a larger batch) timed interleaved with the float file. Writes
-benchmarks/results/verdict.json and the table in docs/verdict-benchmark.md; wrong rows stay in it.
+benchmarks/results/verdict.json and the tables in docs/verdict-benchmark.md and README.md; wrong rows stay in them.
 """
 
 import argparse
@@ -41,6 +41,7 @@ from compress.stages.verdict import Judged, Timed, ceilings_of_this_machine, ela
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "verdict.json", ROOT / "docs" / "verdict-benchmark.md"
 START, END = "<!-- table -->", "<!-- /table -->"
+README, README_START, README_END = ROOT / "README.md", "<!-- verdict -->", "<!-- /verdict -->"
 BENCH = Bench(provider="cpu", threads=1, plan=Plan(seconds=3.0))
 PROBE_SECONDS = 10.0
 # Closer to 1 than this, a speed-up is no difference.
@@ -104,6 +105,11 @@ class Row:
             f"{self.expected:.2f}", probed, f"{_span(self.measured)} ({self.measured.n})",
             "yes" if self.sign_right else "**no**", "yes" if self.ceiling_held else "**no**",
         ]  # fmt: skip
+
+    def short_cells(self) -> list[str]:
+        most = "-" if self.hard is None else f"{self.hard:.1f}x"
+        right = "yes" if self.sign_right and self.ceiling_held else "**no**"
+        return [self.net, str(self.batch), self.method, most, f"{self.answer:.2f}x", f"{_span(self.measured)}", right]
 
 
 def subjects() -> list[Subject]:
@@ -272,8 +278,15 @@ def write(document: dict[str, Any], rows: list[Row]) -> None:
         f"{told['sign_right']}; median error of the probe {told['probe_median_error']:.1%} (n={told['probe_n']}), of "
         f"the expectation {told['expected_median_error']:.1%} (n={told['cases']})."
     )
-    before, rest = PAGE.read_text().split(START)
-    PAGE.write_text(f"{before}{START}\n{summary}\n\n{table}\n{END}{rest.split(END)[1]}")
+    _put(PAGE, START, END, f"{summary}\n\n{table}")
+    short = [["net", "batch", "method", "at most", "compress said", "measured [99 %]", "right"], ["---"] * 7]
+    short += [row.short_cells() for row in rows]
+    _put(README, README_START, README_END, "\n".join([summary, "", *("| " + " | ".join(row) + " |" for row in short)]))
+
+
+def _put(page: Path, start: str, end: str, text: str) -> None:
+    before, rest = page.read_text().split(start)
+    page.write_text(f"{before}{start}\n{text}\n{end}{rest.split(end)[1]}")
 
 
 def exported(net: nn.Module, samples: Array, path: Path) -> Path:

@@ -52,8 +52,11 @@ def device_named(name: str) -> Ceilings:
     """The row of that name, whatever its case. Raises InputError with the names there are."""
     rows = {row.name: row for row in device_rows()}
     if name.lower() not in rows:
-        near = difflib.get_close_matches(name.lower(), list(rows), n=1)
-        remedy = f"Did you mean '{near[0]}'? " if near else ""
+        # A model of a family that comes in several forms is most likely one of them.
+        family = [row for row in rows if row.startswith(name.lower())]
+        near = family or difflib.get_close_matches(name.lower(), list(rows), n=1)
+        meant = " or ".join(f"'{one}'" for one in near)
+        remedy = f"Did you mean {meant}? " if near else ""
         raise InputError(f"device {name}", "no device has this name", f"{remedy}Known: {', '.join(rows)}")
     return _ceilings(rows[name.lower()])
 

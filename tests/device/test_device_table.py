@@ -102,3 +102,8 @@ def test_a_misspelt_device_is_corrected_and_the_others_are_listed():
         "device h100-smx: no device has this name. Did you mean 'h100-sxm'? Known: t4, "
     )
     assert all(name in str(caught.value) for name in ROWS)
+
+
+def test_a_family_of_devices_is_answered_with_its_members():
+    with pytest.raises(InputError, match=r"Did you mean 'h100-sxm' or 'h100-pcie' or 'h100-nvl'\?"):
+        device_named("H100")
