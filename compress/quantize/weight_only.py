@@ -166,12 +166,13 @@ def _use_dequantize_(graph: Graph, layer: Layer, weight: Array, grid: Grid, bits
     import onnx
     from onnx import numpy_helper
 
-    kind = onnx.TensorProto.INT8 if bits == 8 else onnx.TensorProto.INT4
     codes = from_rows(layer, grid.codes.numpy(), weight.shape).astype(np.int8)
     names = [f"{layer.weight}_codes", f"{layer.weight}_scales"]
     scale = np.ascontiguousarray(grid.scale.numpy().reshape(-1), dtype=np.float32)
     graph.proto.graph.initializer.extend([
-        onnx.helper.make_tensor(names[0], kind, codes.shape, codes.ravel()),
+        numpy_helper.from_array(codes, names[0])
+        if bits == 8
+        else onnx.helper.make_tensor(names[0], onnx.TensorProto.INT4, codes.shape, codes.ravel()),
         numpy_helper.from_array(scale, names[1]),
     ])  # fmt: skip
     axis = layer.output_axis % weight.ndim
