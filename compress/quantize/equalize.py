@@ -68,11 +68,14 @@ def clip_inputs(pairs: list[Pair]) -> dict[str, int]:
     return {pair.first.output: 1 for pair in pairs if pair.limit is not None}
 
 
-def equalize_(graph: Graph, statistics: Mapping[str, ChannelStatistics]) -> Equalised:
-    """Equalise every pair of the graph until scales settle. statistics: of `clip_inputs`."""
+def equalize_(graph: Graph, statistics: Mapping[str, ChannelStatistics] | None) -> Equalised:
+    """Equalise every pair of the graph until scales settle. statistics: of `clip_inputs`; None leaves Clips alone."""
     pairs, refused = find_pairs(graph)
+    if statistics is None:
+        refused += [f"{pair.between}: a Clip lies between them" for pair in pairs if pair.limit is not None]
+        pairs = [pair for pair in pairs if pair.limit is None]
     before = widest_spread(graph)
-    reached = {name: np.maximum(found.high, 0.0) for name, found in statistics.items()}
+    reached = {name: np.maximum(found.high, 0.0) for name, found in (statistics or {}).items()}
     for _ in range(ROUNDS):
         moved = [_equalise_pair_(graph, pair, reached) for pair in pairs]
         if max(moved, default=0.0) < SETTLED:

@@ -124,7 +124,9 @@ def _has_weight(graph: Graph, node: "onnx.NodeProto") -> bool:
 
 
 def _layer(node: "onnx.NodeProto") -> Layer:
-    output_axis, input_axis = {"Conv": (0, 1), "ConvTranspose": (1, 0), "MatMul": (-1, -2), "Gemm": (1, 0)}[node.op_type]
+    output_axis, input_axis = {"Conv": (0, 1), "ConvTranspose": (1, 0), "MatMul": (-1, -2), "Gemm": (1, 0)}[
+        node.op_type
+    ]
     if node.op_type == "Gemm" and attribute(node, "transB", 0):
         output_axis, input_axis = 0, 1
     bias = node.input[2] if len(node.input) > 2 and node.input[2] else None

@@ -123,9 +123,7 @@ def mse_range(histogram: Histogram) -> Range:
 
 def entropy_range(histogram: Histogram) -> Range:
     """The threshold on |value| whose 8-bit codes keep most of the distribution (Kullback-Leibler, as in Migacz 2017)."""
-    best = _least(
-        [histogram.magnitude * f for f in fractions()], lambda threshold: _divergence(histogram, threshold)
-    )
+    best = _least([histogram.magnitude * f for f in fractions()], lambda threshold: _divergence(histogram, threshold))
     return max(histogram.low, -best), min(histogram.high, best)
 
 

@@ -176,7 +176,9 @@ def _use_dequantize_(graph: Graph, layer: Layer, weight: Array, grid: Grid, bits
         numpy_helper.from_array(scale, names[1]),
     ])  # fmt: skip
     axis = layer.output_axis % weight.ndim
-    wide = onnx.helper.make_node("DequantizeLinear", names, [f"{layer.weight}_wide"], name=f"{names[0]}_wide", axis=axis)
+    wide = onnx.helper.make_node(
+        "DequantizeLinear", names, [f"{layer.weight}_wide"], name=f"{names[0]}_wide", axis=axis
+    )
     node = graph.nodes[layer.node]
     node.input[1] = wide.output[0]
     graph.proto.graph.node.insert(_place(graph.proto, node), wide)
@@ -235,7 +237,9 @@ def _raise_opset_(proto: "onnx.ModelProto", scheme: WeightScheme) -> None:
 
 def _remove_unused_(proto: "onnx.ModelProto") -> None:
     used: set[str] = {name for node in proto.graph.node for name in node.input}
-    kept: list[Any] = sorted((item for item in proto.graph.initializer if item.name in used), key=lambda item: item.name)
+    kept: list[Any] = sorted(
+        (item for item in proto.graph.initializer if item.name in used), key=lambda item: item.name
+    )
     del proto.graph.initializer[:]
     proto.graph.initializer.extend(kept)
 
