@@ -48,7 +48,7 @@ class Adjusted:
 
 
 def coded_layers(quantized: Graph, source: Graph) -> dict[str, tuple[Layer, Coded]]:
-    """Layers of the float file whose weight is an integer initialiser behind a DequantizeLinear in the quantized one."""
+    """Layers of the float file whose weight the quantized one holds as integers, behind a DequantizeLinear."""
     found = {}
     for layer in layers(source):
         node = quantized.nodes.get(layer.node)

@@ -1,9 +1,9 @@
-"""Cross-layer equalisation: scales moved between two convolutions so that all channels between them use the range alike.
+"""Cross-layer equalisation: scales moved between two convolutions so that channels between them use the range alike.
 
 With a positively homogeneous f between them, W2 f(W1 x) = (W2 S) f(S^-1 W1 x) for any positive diagonal S, so the
-float function stays what it is. Nagel et al. 2019, "Data-Free Quantization", equation 11: s = sqrt(r1 / r2), where r1 and
-r2 are the largest weights of a channel on either side. A Clip (ReLU6) is homogeneous only below its upper end: channels
-that come near it on calibration data, or would once scaled, keep their scale.
+float function stays what it is. Nagel et al. 2019, "Data-Free Quantization", equation 11: s = sqrt(r1 / r2), where r1
+and r2 are the largest weights of a channel on either side. A Clip (ReLU6) is homogeneous only below its upper end:
+channels that come near it on calibration data, or would once scaled, keep their scale.
 """
 
 from collections.abc import Mapping

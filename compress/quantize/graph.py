@@ -62,7 +62,7 @@ class Graph:
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """A product with a constant weight. output_axis: the weight's axis of output channels, input_axis: the other one."""
+    """A product with a constant weight. output_axis: the weight's axis of output channels; input_axis: the other."""
 
     node: str
     op: str

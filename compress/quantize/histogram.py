@@ -37,7 +37,7 @@ OUTLIER_RATIO = 100.0
 
 @dataclass(frozen=True, kw_only=True)
 class Histogram:
-    """counts: (2 BINS + 1,) from the most negative bin over zero to the most positive; low, high: the exact extremes."""
+    """counts: (2 BINS + 1,) from the most negative bin over zero to the most positive; low, high: exact extremes."""
 
     low: float
     high: float
@@ -70,7 +70,7 @@ def collect(
 
 
 def count_(counts: Counts, values: Array, magnitude: float) -> None:
-    """Add at most VALUES_PER_SAMPLE values of each sample. values: (n, ...); magnitude: the largest |value| there is."""
+    """Add up to VALUES_PER_SAMPLE values of each sample. values: (n, ...); magnitude: the largest |value| there is."""
     chosen = _spread(np.asarray(values, dtype=np.float32).reshape(len(values), -1)) if np.ndim(values) else values
     flat = np.asarray(chosen, dtype=np.float32).ravel()
     with np.errstate(divide="ignore"):
@@ -122,7 +122,7 @@ def mse_range(histogram: Histogram) -> Range:
 
 
 def entropy_range(histogram: Histogram) -> Range:
-    """The threshold on |value| whose 8-bit codes keep most of the distribution (Kullback-Leibler, as in Migacz 2017)."""
+    """The threshold on |value| whose codes keep most of the distribution: Kullback-Leibler, as in Migacz 2017."""
     best = _least([histogram.magnitude * f for f in fractions()], lambda threshold: _divergence(histogram, threshold))
     return max(histogram.low, -best), min(histogram.high, best)
 

@@ -33,7 +33,7 @@ def largest_change(source: Path, other: Path, split: Split) -> float:
 
 
 def _equalised(source: Path, target: Path, calibration: Split) -> dict[str, Any]:
-    """With Clips where that leaves the function alone on samples whose statistics were not used, without them if not."""
+    """With Clips where the function stays the same on samples whose statistics were not used, without them if not."""
     half = calibration.take(max(1, len(calibration) // 2))
     rest = Split(calibration.name, calibration.source, calibration.indices[::-1], calibration.origin)
     graph = load_graph(source)
@@ -66,7 +66,7 @@ def _smoothed(source: Path, target: Path, calibration: Split) -> dict[str, Any]:
     save_graph(graph, target)
     changed = bool(done.folded or done.inserted)
     remark = (
-        f"outliers moved into weights at {len(done.folded) + len(done.inserted)} places, {len(done.inserted)} with a Mul"
+        f"outliers moved into weights at {len(done.folded + done.inserted)} places, {len(done.inserted)} with a Mul"
         if changed
         else f"no activation has outlying channels: {'; '.join(done.left[:2])}"
     )

@@ -39,7 +39,6 @@ def observe(path: Path, split: Split, op_types: Sequence[str], on_batch: Callabl
 
     Batches go through one at a time and only their extremes are kept. Raises InputError when a range is not finite.
     """
-    import onnx
     from onnxruntime.quantization.calibrate import CalibrationMethod, create_calibrator
 
     with tempfile.TemporaryDirectory(prefix="compress-") as folder:
@@ -49,7 +48,6 @@ def observe(path: Path, split: Split, op_types: Sequence[str], on_batch: Callabl
             augmented_model_path=str(Path(folder) / "augmented.onnx"),
             calibrate_method=CalibrationMethod.MinMax,
         )
-        wanted, _ = calibrator.select_tensors_to_calibrate(onnx.load(path))
         calibrator.set_execution_providers(["CPUExecutionProvider"])
         done = 0
         for inputs, labels in split.batches(CALIBRATION_BATCH):
@@ -57,7 +55,7 @@ def observe(path: Path, split: Split, op_types: Sequence[str], on_batch: Callabl
             done += len(labels)
             on_batch(done, len(split))
         ranges = calibrator.compute_data()
-    found = {name: range_of(ranges, name) for name in sorted(wanted)}
+    found = {name: range_of(ranges, name) for name in sorted(ranges.keys())}
     # The extremes of nothing are +inf and -inf.
     seen = {name: ends for name, ends in found.items() if ends is not None and not ends[0] > ends[1]}
     _check_ranges(seen)

@@ -1,9 +1,9 @@
 """Integer codes for a weight that lose least of the layer's output, from the second moments of its input.
 
-With D = (codes - target) x scale and H = E[x x^T], the layer's output is off by E|D x|^2 = tr(D H D^T): Nagel et al. 2020,
-"Up or Down? Adaptive Rounding", equations 12 to 14. Two ways to make it small, both in torch, batched over groups:
-`gptq` rounds one input after the other and lets the rest make up for it (Frantar et al. 2022), `descend` moves one code at
-a time to where it costs least, and so never makes things worse.
+With D = (codes - target) x scale and H = E[x x^T], the layer's output is off by E|D x|^2 = tr(D H D^T): Nagel et al.
+2020, "Up or Down? Adaptive Rounding", equations 12 to 14. Two ways to make it small, both in torch, batched over
+groups: `gptq` rounds one input after the other and lets the rest make up for it (Frantar et al. 2022), `descend` moves
+one code at a time to where it costs least, and so never makes things worse.
 """
 
 from dataclasses import dataclass

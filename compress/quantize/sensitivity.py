@@ -8,7 +8,10 @@ from compress.quantize.graph import Graph
 # What runs inside the kernel of the product before it.
 FUSED_AFTER = ("Relu", "Clip", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid")
 # These move or pick values and add no noise of their own.
-NO_NOISE = ("Reshape", "Transpose", "MaxPool", "Flatten", "Squeeze", "Unsqueeze", "Split", "Slice", "Gather", "Pad", *FUSED_AFTER)  # fmt: skip
+NO_NOISE = (
+    "Reshape", "Transpose", "MaxPool", "Flatten", "Squeeze", "Unsqueeze", "Split", "Slice", "Gather", "Pad",
+    *FUSED_AFTER,
+)  # fmt: skip
 # More operators than this in float, and another scheme or method is the better answer.
 MOST_MOVED = 24
 
@@ -60,14 +63,14 @@ def units_of(graph: Graph, op_types: Sequence[str], left: Collection[str]) -> li
 def moving_costs(
     units: Iterable[tuple[str, ...]], float_ms: Mapping[str, float], int8_ms: Mapping[str, float], boundary_ms: float
 ) -> dict[str, float]:
-    """By unit, what it takes longer in float than in int8, with the conversions around it. Times by node of the file."""
+    """By unit, what it takes longer in float than in int8, conversions around it included. Times by node."""
     return {
         unit[0]: sum(float_ms.get(node, 0.0) - int8_ms.get(node, 0.0) for node in unit) + boundary_ms for unit in units
     }
 
 
 def cheapest_cover(operators: Sequence[Operator], noise: float, cost: Callable[[Operator], float]) -> list[Operator]:
-    """Operators that bring at least `noise` together, at little cost: best ratio first, then what is not needed goes."""
+    """Operators that bring at least `noise` together at little cost: best ratio first, then what is not needed goes."""
     chosen: list[Operator] = []
     for operator in sorted(operators, key=lambda one: (-one.noise / max(cost(one), 1e-9), one.name)):
         if _total(chosen) >= noise:

@@ -1,7 +1,7 @@
 """SmoothQuant: outliers of a few activation channels moved into the weights that read them.
 
-X W = (X / s) (s W), with s_j = max|X_j|^a / max|W_j|^(1 - a): Xiao et al. 2023, equation 4, with a = 0.5. 1 / s goes into the
-LayerNormalization that makes X where nothing else reads it, and into a Mul of its own otherwise.
+X W = (X / s) (s W), with s_j = max|X_j|^a / max|W_j|^(1 - a): Xiao et al. 2023, equation 4, with a = 0.5. 1 / s goes
+into the LayerNormalization that makes X where nothing else reads it, and into a Mul of its own otherwise.
 """
 
 from collections.abc import Mapping
@@ -37,12 +37,14 @@ class Smoothed:
 
 def smooth_inputs(graph: Graph) -> dict[str, int]:
     """The tensors whose statistics `smooth_` needs, with their channel axis."""
-    return {tensor: -1 for tensor in _groups(graph)}
+    return dict.fromkeys(_groups(graph), -1)
 
 
 def smooth_(graph: Graph, statistics: Mapping[str, ChannelStatistics]) -> Smoothed:
     """Smooth the input of every group of matrix products that share one. statistics: of `smooth_inputs`."""
-    folded, inserted, left = [], [], []
+    folded: list[str] = []
+    inserted: list[str] = []
+    left: list[str] = []
     for tensor, group in _groups(graph).items():
         if tensor not in statistics:
             left.append(f"{tensor}: never computed on calibration data")

@@ -33,7 +33,7 @@ FEWEST_VALUES = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class WeightScheme:
-    """bits: 8 or 4; group: inputs that share a scale (a power of two from 16 on), or None for one per output channel."""
+    """bits: 8 or 4; group: inputs that share a scale (a power of two from 16 on), None for one per output channel."""
 
     name: str
     bits: int
@@ -92,7 +92,7 @@ def grid_of(rows: Tensor, scheme: WeightScheme, known: Moments | None) -> Grid:
 
 
 def block_scales(blocks: Tensor, high: int, *, clip: bool) -> Tensor:
-    """(..., blocks) from weights (..., blocks, size): the largest |w| / high, or with `clip` the least squared error."""
+    """(..., blocks) from weights (..., blocks, size): largest |w| / high, or with `clip` of least squared error."""
     widest = blocks.abs().amax(dim=-1).clamp_min(1e-12) / high
     if not clip:
         return widest

@@ -98,7 +98,7 @@ class Stage(Spec):
         return self.name or self.kind
 
 
-# The schemes of quantize/schemes.py and quantize/weight_only.py, the steps of quantize/ways.py; a test keeps them alike.
+# Schemes of quantize/schemes.py and quantize/weight_only.py, steps of quantize/ways.py; a test keeps them alike.
 Method = Literal[
     "auto",
     "u8s8-channel-reduced",

@@ -8,14 +8,13 @@ from compress.recipe.spec import SPEED_METRICS, Gate, Recipe
 from compress.stages.context import Context
 from compress.stages.trial import Timing, Trial
 
-
-# A served batch mixes strangers' requests, so what one gets must not hang on the others. Static files change by nothing,
-# or by a code here and there where float sums differ; dynamic ones by 0.3 to 4 % on the nets of the zoo.
+# A served batch mixes strangers' requests, so what one gets must not hang on the others. Static files change by
+# nothing, or by a code here and there where float sums differ; dynamic ones by 0.3 to 4 % on the nets of the zoo.
 MOST_BATCH_VARIANCE = 0.002
 
 
 def judge(context: Context, baseline: Trial, trial: Trial, timings: Sequence[Timing], split: str) -> list[GateResult]:
-    """One result per gate of the recipe, in its order, then the house's own. timings: one per batch size of the target."""
+    """One result per gate of the recipe, in its order, then the house's own. timings: one per batch size."""
     gates = [*context.recipe.gates, *house_gates(context.recipe)]
     return [_judge_one(context, gate, baseline, trial, timings, split) for gate in gates]
 
@@ -24,7 +23,9 @@ def house_gates(recipe: Recipe) -> list[Gate]:
     """Where batches are served, outputs may not depend on batch-mates, unless the recipe has its own limit for it."""
     asked = any(gate.metric == "batch_variance" for gate in recipe.gates)
     batches = max(recipe.target.batch_sizes) > 1
-    return [Gate(metric="batch_variance", max=MOST_BATCH_VARIANCE)] if batches and not asked else []
+    return (
+        [Gate.model_validate({"metric": "batch_variance", "max": MOST_BATCH_VARIANCE})] if batches and not asked else []
+    )
 
 
 def with_speed(trial: Trial, timings: Sequence[Timing], baseline: Trial) -> dict[str, Value]:

@@ -1,4 +1,4 @@
-"""The files that PTQ makes, each a store entry keyed on everything it depends on: prepared float files, ranges, codes."""
+"""What PTQ makes, each a store entry keyed on everything it depends on: prepared float files, ranges, codes, files."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -199,11 +199,11 @@ def _make_static(source: Source, way: Way, target: Path) -> dict[str, Any]:
     quantize_static(path, target, way.scheme, ranges, source.op_types, exclude)
     remarks = _remarks(way, prepared(source, way.prepare).facts, stretched, unseen)
     if way.learn or way.bias:
-        remarks += _adjust_(source, way, path, target)
+        remarks += adjust_(source, way, path, target)
     return {"masks": masks, "exclude": exclude, "remarks": remarks}
 
 
-def _adjust_(source: Source, way: Way, path: Path, target: Path) -> list[str]:
+def adjust_(source: Source, way: Way, path: Path, target: Path) -> list[str]:
     """Put learned codes and corrected biases into the file. They do not depend on ranges, so they are learned once."""
     from compress.quantize.adjust import apply_
 

@@ -22,7 +22,7 @@ from compress.recipe.spec import COST_METRICS, SPEED_METRICS, STABILITY_METRICS
 from compress.stages.analyze import profile
 from compress.stages.context import Context, machine_key
 from compress.stages.judge import judge
-from compress.stages.ptq_files import Source, make_file, prepared, ranges_of
+from compress.stages.ptq_files import Source, adjust_, make_file, prepared, ranges_of
 from compress.stages.trial import Trial, evaluate
 
 SAMPLES = 128
@@ -47,7 +47,7 @@ def find_mixed(source: Source, base: Way, baseline: Trial) -> Mixed:
         return Mixed(way=None, note=f"no set of operators in float restores the gates (noisiest: {worst})")
     best = min(moved, key=lambda one: (one.cost_ms, len(one.operators)))
     names = ", ".join(_told(one) for one in best.operators)
-    note = f"back in float: {names}; predicted to cost {best.cost_ms:.3f} ms{_against(best, found[1])}"
+    note = f"back in float: {names}; predicted to cost {best.cost_ms:.3f} ms{_against(found[1])}"
     return Mixed(way=replace(base, keep_float=tuple(sorted(best.nodes))), note=note)
 
 
@@ -102,6 +102,8 @@ def _noise_of_each(
         alone = work / "alone.onnx"
         kept = [name for name in everything if name not in unit]
         quantize_static(path, alone, base.scheme, ranges, source.op_types, kept)
+        if base.learn or base.bias:
+            adjust_(source, base, path, alone)
         outputs, new = _outputs(source, alone)
         noise = float(np.square(outputs - reference).sum() / max(float(np.square(reference).sum()), 1e-30))
         found[unit[0]] = (noise, source.context.inputs.metric.sign * float(scores.mean() - new.mean()))
@@ -120,14 +122,17 @@ def _outputs(source: Source, path: Path) -> tuple[Floats, Floats]:
 
 
 def _costs(context: Context, source: Source, base: Way, units: Sequence[tuple[str, ...]]) -> dict[str, float]:
-    """Milliseconds by operator, from the profiles of both files on the target. Conversions at the mean of those seen."""
+    """Milliseconds by operator, from profiles of both files on the target; conversions at the mean of those seen."""
     entry, made = prepared(source, base.prepare), make_file(source, base)
     files = {}
     for name, one in (("float", entry), ("int8", made)):
         path = one.path / "model.onnx"
         rows = on_file_nodes(path, profile(context, path, one.digest))
         files[name] = {str(row["name"]): float(row["time_ms"]) for row in rows}
-    conversions = [time for name, time in files["int8"].items() if name.endswith(("QuantizeLinear", "_token"))]
+        # The float file has none; the int8 one has them where it begins, ends, and goes back to float.
+        conversions = [
+            float(row["time_ms"]) for row in rows if str(row["op"]).endswith(("::QuantizeLinear", "::DequantizeLinear"))
+        ]
     boundary = 2 * float(np.mean(conversions)) if conversions else 0.0
     return moving_costs(units, files["float"], files["int8"], boundary)
 
@@ -158,7 +163,7 @@ def _told(operator: Operator) -> str:
     )
 
 
-def _against(best: Moved, by_noise: Moved | None) -> str:
+def _against(by_noise: Moved | None) -> str:
     if by_noise is None:
         return ""
     return f", the noisiest ones alone {by_noise.cost_ms:.3f} ms ({len(by_noise.operators)} operators)"

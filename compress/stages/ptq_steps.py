@@ -43,7 +43,7 @@ def quality_missed(candidate: Candidate) -> list[GateResult]:
 
 
 def _missed(candidate: Candidate, *, fixed: bool) -> list[GateResult]:
-    """Gates not passed: `fixed` those on speed, cost and batching, which ranges and rounding do not change; else others.
+    """Gates not passed: with `fixed` those on speed, cost and batching, which ranges and rounding do not change.
 
     An undecided speed is no reason to stop: what is built on it is timed again.
     """

@@ -19,7 +19,6 @@ from compress.measure.stats import Floats
 from compress.stages.context import Context, machine_key, read_array, relative_progress, write_array
 from compress.store import Key
 
-
 USUAL_BATCH = 8
 
 
