@@ -73,8 +73,11 @@ def count_(counts: Counts, values: Array, magnitude: float) -> None:
     """Add up to VALUES_PER_SAMPLE values of each sample. values: (n, ...); magnitude: the largest |value| there is."""
     chosen = _spread(np.asarray(values, dtype=np.float32).reshape(len(values), -1)) if np.ndim(values) else values
     flat = np.asarray(chosen, dtype=np.float32).ravel()
+    if magnitude <= 0:
+        counts[BINS] += flat.size
+        return
     with np.errstate(divide="ignore"):
-        place = np.floor((np.log10(np.abs(flat) / max(magnitude, 1e-300)) + DECADES) * (BINS / DECADES))
+        place = np.floor((np.log10(np.abs(flat) / np.float32(magnitude)) + DECADES) * (BINS / DECADES))
     side = np.clip(place, -1, BINS - 1).astype(np.int64) + 1  # 0: too small to matter
     counts += np.bincount(np.where(flat < 0, BINS - side, BINS + side), minlength=2 * BINS + 1)
 
