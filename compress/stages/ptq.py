@@ -2,7 +2,7 @@
 
 import difflib
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from compress.stages.baseline import FloatModel
 from compress.stages.context import Context, StepTaken
 from compress.stages.ptq_files import Source, make_file, make_weight_only, prepared
 from compress.stages.ptq_mixed import find_mixed
-from compress.stages.ptq_steps import leader, quality_missed, skip_reason
+from compress.stages.ptq_steps import leader, mixed_bases, quality_missed, skip_reason
 from compress.stages.ptq_try import Tried, try_file
 from compress.stages.trial import Trial
 
@@ -31,8 +31,10 @@ class Climb:
     baseline: Trial
     tried: list[Tried] = field(default_factory=list)
 
-    def try_way_(self, way: Way) -> None:
-        self._keep_(try_file(self.source, way.name, way, partial(make_file, self.source, way), self.baseline))
+    def try_way_(self, way: Way, remark: str = "") -> None:
+        tried = try_file(self.source, way.name, way, partial(make_file, self.source, way), self.baseline)
+        note = "; ".join(filter(None, [tried.candidate.note, remark]))
+        self._keep_(Tried(way=way, candidate=replace(tried.candidate, note=note)))
 
     def try_weights_(self, name: str) -> None:
         scheme = next(scheme for scheme in WEIGHT_SCHEMES if scheme.name == name)
@@ -99,10 +101,13 @@ def _try_step_(climb: Climb, step: Step) -> None:
 
 
 def _try_mixed_(climb: Climb) -> None:
-    found = find_mixed(climb.source, _base(climb), climb.baseline)
-    climb.source.context.listener.note(f"  mixed: {found.note}")
-    if found.way is not None:
-        climb.try_way_(found.way)
+    for base in mixed_bases(climb.tried, overflows=_overflows_here()):
+        if climb.passed() or climb.out_of_time(f"mixed precision from {base.name}"):
+            return
+        found = find_mixed(climb.source, base, climb.baseline)
+        climb.source.context.listener.note(f"  mixed from {base.name}: {found.note}")
+        if found.way is not None:
+            climb.try_way_(found.way, found.note)
 
 
 def _by_hand_(climb: Climb, method: str) -> None:
@@ -113,7 +118,7 @@ def _by_hand_(climb: Climb, method: str) -> None:
     if method not in METHOD_STEPS:
         climb.try_weights_(method)
         return
-    base = Way(scheme=base_scheme(saturates=facts.saturates(facts.cpu_facts()["flags"])))
+    base = Way(scheme=base_scheme(saturates=_overflows_here()))
     step = METHOD_STEPS[method]
     if step == "mixed":
         climb.try_way_(base)
@@ -122,6 +127,10 @@ def _by_hand_(climb: Climb, method: str) -> None:
         return
     for way in ways_of(step, base, method):
         climb.try_way_(way)
+
+
+def _overflows_here() -> bool:
+    return facts.saturates(facts.cpu_facts()["flags"])
 
 
 def _base(climb: Climb) -> Way:

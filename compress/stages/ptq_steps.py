@@ -1,11 +1,12 @@
 """What a step inside PTQ can still change, and which way it starts from. Pure decisions over what was tried."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from compress.candidate import Candidate, GateResult
 from compress.gate import sentence
 from compress.ladder import saturates
-from compress.quantize.ways import Step
+from compress.quantize.ways import Step, Way
 from compress.recipe.spec import COST_METRICS, SPEED_METRICS, STABILITY_METRICS
 from compress.stages.ptq_try import Tried
 
@@ -20,6 +21,24 @@ def leader(tried: Sequence[Tried]) -> Tried | None:
     """
     usable = [one for one in tried if _is_static(one) and not _missed(one.candidate, fixed=True)]
     return max(usable, key=_merit, default=None)
+
+
+def mixed_bases(tried: Sequence[Tried], *, overflows: bool) -> list[Way]:
+    """The ways that mixed precision starts from, at most two: the leader's, and the same with the next best scheme.
+
+    overflows: whether 8-bit sums can overflow on this CPU. There the 7-bit scheme goes first: as long as one bad
+    operator drowns all others, an overflow does not show.
+    """
+    best = leader(tried)
+    if best is None or best.way is None:
+        return []
+    others = [one for one in tried if one.way is not None and one.way.scheme != best.way.scheme]
+    other = leader(others)
+    if other is None or other.way is None:
+        return [best.way]
+    second = replace(best.way, scheme=other.way.scheme)
+    hidden = overflows and second.scheme.reduced and not best.way.scheme.reduced and second.scheme.per_channel
+    return [second, best.way] if hidden else [best.way, second]
 
 
 def skip_reason(step: Step, tried: Sequence[Tried]) -> str:
