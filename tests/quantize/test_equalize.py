@@ -1,4 +1,4 @@
-"""Equalisation leaves the float function alone and brings unlike channels to the same range; what it cannot do it says."""
+"""Equalisation leaves the float function alone and brings channels to the same range; what it cannot do it says."""
 
 import numpy as np
 import pytest

@@ -136,7 +136,9 @@ class Made:
     def __len__(self): return self.samples
     def __getitem__(self, i): return np.random.default_rng(i).uniform(0, 1, (16, 24, 24)).astype(np.float32), 0
 
-source = save(Path({folder!r}) / "m.onnx", [node("Conv", ["x", "w"], "y")], {{"w": normal(0, 16, 16, 3, 3)}}, [16, 24, 24], [16, 22, 22])
+weights = {{"w": normal(0, 16, 16, 3, 3)}}
+conv = node("Conv", ["x", "w"], "y")
+source = save(Path({folder!r}) / "m.onnx", [conv], weights, [16, 24, 24], [16, 22, 22])
 peaks = []
 for samples in (64, 200, 2000):
     split = Split("calibration", Made(samples), np.arange(samples))
