@@ -70,18 +70,26 @@ def moving_costs(
 
 
 def cheapest_cover(operators: Sequence[Operator], noise: float, cost: Callable[[Operator], float]) -> list[Operator]:
-    """Operators that bring at least `noise` together at little cost: best ratio first, then what is not needed goes."""
-    chosen: list[Operator] = []
+    """Operators that bring at least `noise` together, at no more than twice the least cost (Gens and Levner 1979).
+
+    By best ratio first; each operator that would complete the set is tried as its last one; what is not needed goes.
+    """
+    base: list[Operator] = []
+    covers: list[list[Operator]] = []
     for operator in sorted(operators, key=lambda one: (-one.noise / max(cost(one), 1e-9), one.name)):
-        if _total(chosen) >= noise:
-            break
-        chosen.append(operator)
+        if _total([*base, operator]) >= noise:
+            covers.append(_without_idle([*base, operator], noise, cost))
+        else:
+            base.append(operator)
+    return min(covers, key=lambda chosen: (sum(map(cost, chosen)), len(chosen)), default=list(operators))
+
+
+def _without_idle(chosen: list[Operator], noise: float, cost: Callable[[Operator], float]) -> list[Operator]:
     for operator in sorted(chosen, key=lambda one: (-cost(one), one.name)):
         rest = [one for one in chosen if one is not operator]
         if _total(rest) >= noise:
             chosen = rest
-    single = [one for one in operators if one.noise >= noise and cost(one) < sum(map(cost, chosen))]
-    return [min(single, key=cost)] if single else chosen
+    return chosen
 
 
 def smallest_restoring(
@@ -92,7 +100,9 @@ def smallest_restoring(
     The noise to take away grows in steps of the noisiest operators: one, two, ... so that at equal cost the answer is
     the smallest number of operators.
     """
-    useful = sorted((one for one in operators if one.noise > 0), key=lambda one: (-one.noise, one.name))[:MOST_MOVED]
+    # With more than half of them in float the file is no longer a quantized one.
+    most = min(MOST_MOVED, (len(operators) + 1) // 2)
+    useful = sorted((one for one in operators if one.noise > 0), key=lambda one: (-one.noise, one.name))[:most]
     levels = [_total(useful[: k + 1]) for k in range(len(useful))]
     judged: dict[tuple[str, ...], bool] = {}
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from compress.analyze.file_nodes import on_file_nodes
 from compress.code import code_digest
+from compress.errors import InputError
 from compress.files import write_json
 from compress.gate import accepted, outcome_of
 from compress.measure.accuracy import Runner, evaluate_file
@@ -144,8 +145,11 @@ def _judge(source: Source, base: Way, baseline: Trial) -> Callable[[tuple[str, .
     def passes(nodes: tuple[str, ...]) -> bool:
         if context.out_of_time():
             return False
-        made = make_file(source, replace(base, keep_float=nodes))
-        trial = evaluate(context, made.path / "model.onnx", made.digest, "select", reference=baseline.outputs)
+        try:
+            made = make_file(source, replace(base, keep_float=nodes))
+            trial = evaluate(context, made.path / "model.onnx", made.digest, "select", reference=baseline.outputs)
+        except InputError:  # a set that leaves nothing to quantize, or that the runtime does not take
+            return False
         gates = judge(context, baseline, trial, [], "select")
         count = len(context.recipe.gates)
         fixed = (*SPEED_METRICS, *COST_METRICS, *STABILITY_METRICS)

@@ -10,6 +10,7 @@ from compress.quantize.ways import Step, Way
 from compress.recipe.spec import COST_METRICS, SPEED_METRICS, STABILITY_METRICS
 from compress.stages.ptq_try import Tried
 
+SMALLEST_LIMIT = 0.002
 PENALTY = {"pass": 0, "undecided": 1, "fail": 2}
 
 
@@ -76,8 +77,14 @@ def _is_static(one: Tried) -> bool:
     return one.way is not None and one.way.scheme.kind == "static" and one.candidate.artefact is not None
 
 
-def _merit(one: Tried) -> tuple[bool, int, float]:
+def _merit(one: Tried) -> tuple[bool, int, float, float]:
     found = one.candidate.metrics.get("sqnr_db")
     closeness = float("-inf") if found is None else float("inf") if found.value is None else found.value
     penalty = sum(PENALTY[gate.outcome] for gate in _missed(one.candidate, fixed=False))
-    return not saturates(one.candidate), -penalty, closeness
+    return not saturates(one.candidate), -penalty, -_drops(one.candidate), closeness
+
+
+def _drops(candidate: Candidate) -> float:
+    """Drops of the gates on accuracy, each counted in whole limits: smaller differences are noise."""
+    gates = [gate for gate in candidate.gates if gate.limit in ("max_drop", "max_relative_drop")]
+    return sum(round((gate.value or 0.0) / max(gate.threshold, SMALLEST_LIMIT)) for gate in gates)

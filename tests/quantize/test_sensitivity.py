@@ -58,7 +58,10 @@ def test_what_is_moved_passes_and_nothing_of_it_is_idle(rows, share):
     given_ = operators([n for n, _ in rows], [c for _, c in rows])
     passes = left_below(given_, share * sum(one.noise for one in given_))
     moved = smallest_restoring(given_, passes, by_time)
-    assert moved is not None
+    if moved is None:
+        noisiest = sorted(given_, key=lambda one: -one.noise)[: (len(given_) + 1) // 2]
+        assert not passes(tuple(one.name for one in noisiest))
+        return
     assert passes(moved.nodes)
     for one in moved.operators:
         rest = [node for node in moved.nodes if node not in one.nodes]
@@ -67,15 +70,14 @@ def test_what_is_moved_passes_and_nothing_of_it_is_idle(rows, share):
 
 @settings(max_examples=80, deadline=None)
 @given(costs, st.floats(0.01, 0.99))
-def test_a_cover_brings_the_noise_and_costs_little_more_than_the_best(rows, share):
+def test_a_cover_brings_the_noise_at_no_more_than_twice_the_least_cost(rows, share):
     given_ = operators([n for n, _ in rows], [abs(c) for _, c in rows])
     wanted = share * sum(one.noise for one in given_)
     chosen = cheapest_cover(given_, wanted, by_time)
     assert sum(one.noise for one in chosen) >= wanted * (1 - 1e-9)
     subsets = itertools.chain.from_iterable(itertools.combinations(given_, k) for k in range(len(given_) + 1))
     best = min(sum(map(by_time, one)) for one in subsets if sum(x.noise for x in one) >= wanted)
-    # Greedy covers of few items stay within twice the best: one item may be taken in vain.
-    assert sum(map(by_time, chosen)) <= 2 * best + max(map(by_time, given_)) * 1e-6 or len(chosen) <= 2
+    assert sum(map(by_time, chosen)) <= 2 * best * (1 + 1e-9)
 
 
 def test_where_nothing_helps_there_is_no_set():
