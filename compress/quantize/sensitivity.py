@@ -100,10 +100,10 @@ def smallest_restoring(
     The noise to take away grows in steps of the noisiest operators: one, two, ... so that at equal cost the answer is
     the smallest number of operators.
     """
-    # With more than half of them in float the file is no longer a quantized one.
-    most = min(MOST_MOVED, (len(operators) + 1) // 2)
-    useful = sorted((one for one in operators if one.noise > 0), key=lambda one: (-one.noise, one.name))[:most]
-    levels = [_total(useful[: k + 1]) for k in range(len(useful))]
+    useful = sorted((one for one in operators if one.noise > 0), key=lambda one: (-one.noise, one.name))[:MOST_MOVED]
+    # With more than three in four of them in float the file is no longer a quantized one.
+    most = max(1, 3 * len(operators) // 4)
+    levels = [_total(useful[: k + 1]) for k in range(min(most, len(useful)))]
     judged: dict[tuple[str, ...], bool] = {}
 
     def set_at(k: int) -> tuple[Operator, ...]:
