@@ -38,15 +38,7 @@ def test_steps_that_cannot_change_what_is_missed_are_skipped_with_the_reason(hea
     assert len(made(report)) == 5
 
 
-@pytest.mark.parametrize(
-    ("method", "name"),
-    [
-        ("clip-percentile", "+clip-percentile"),
-        ("equalize", "+equalize+bias"),
-        ("round", "+round"),
-        ("weights-int4-gptq", "weights-int4-gptq"),
-    ],
-)
+@pytest.mark.parametrize(("method", "name"), [("round", "+round"), ("weights-int4-gptq", "weights-int4-gptq")])
 def test_a_step_can_be_fixed_by_hand(head_start, method, name):
     text = with_gates(RECIPE, "metric: size_ratio, max: 0.7").replace("  - ptq", f"  - ptq: {{method: {method}}}")
     assert run(head_start, text) == 0
