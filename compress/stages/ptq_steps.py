@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from compress.candidate import Candidate, GateResult
 from compress.gate import sentence
-from compress.ladder import saturates
 from compress.quantize.ways import Step, Way
 from compress.recipe.spec import COST_METRICS, SPEED_METRICS, STABILITY_METRICS
 from compress.stages.ptq_try import Tried
@@ -81,7 +80,7 @@ def _merit(one: Tried) -> tuple[bool, int, float, float]:
     found = one.candidate.metrics.get("sqnr_db")
     closeness = float("-inf") if found is None else float("inf") if found.value is None else found.value
     penalty = sum(PENALTY[gate.outcome] for gate in _missed(one.candidate, fixed=False))
-    return not saturates(one.candidate), -penalty, -_drops(one.candidate), closeness
+    return not one.candidate.saturates, -penalty, -_drops(one.candidate), closeness
 
 
 def _drops(candidate: Candidate) -> float:
