@@ -50,5 +50,10 @@ class Candidate:
     note: str = ""
     seconds: float = 0.0
 
+    @property
+    def saturates(self) -> bool:
+        """Whether its integer sums overflow on this CPU."""
+        return bool(self.audit and self.audit.get("saturation", {}).get("saturates"))
+
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

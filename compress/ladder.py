@@ -59,7 +59,7 @@ def best_so_far(candidates: Sequence[Candidate]) -> Candidate | None:
 
 
 def saturates(candidate: Candidate) -> bool:
-    return bool(candidate.audit and candidate.audit.get("saturation", {}).get("saturates"))
+    return candidate.saturates
 
 
 def gain(candidate: Candidate) -> str:

@@ -98,8 +98,9 @@ def _float_steps(context: "Context", entry: Entry | None) -> list[Step]:
 
 def _stage_steps(context: "Context", spec: Ptq, entry: Entry | None) -> list[Step]:
     """The rung and, where the float file is known, each scheme it would try."""
-    from compress.quantize.schemes import schemes_for
-    from compress.stages.ptq import linear_share
+    from compress.quantize.schemes import LINEAR_HEAVY, scheme_names, schemes_for
+    from compress.quantize.ways import METHOD_STEPS, steps_for
+    from compress.stages.ptq_files import linear_share
 
     gates = ", ".join(dict.fromkeys(gate.metric for gate in context.recipe.gates))
     condition = "always" if spec.run == "always" else f"if the float model misses a gate ({gates})"
@@ -108,6 +109,9 @@ def _stage_steps(context: "Context", spec: Ptq, entry: Entry | None) -> list[Ste
         why += "; schemes are chosen after the export"
         return [Step(name=spec.label, state="maybe", why=why, seconds=FIRST_GUESS["ptq"], guessed=True)]
     share = linear_share(entry.path / "model.onnx")
+    if spec.method != "auto" and spec.method not in scheme_names():
+        what = METHOD_STEPS.get(spec.method, "weights only")
+        return [Step(name=spec.label, state="maybe", why=f"{why}; {what}", seconds=FIRST_GUESS["ptq"], guessed=True)]
     rows = [
         _step(
             context.store,
@@ -120,17 +124,22 @@ def _stage_steps(context: "Context", spec: Ptq, entry: Entry | None) -> list[Ste
         for scheme in schemes_for(linear_share=share, method=spec.method)
     ]
     state: State = "cached" if all(row.state == "cached" for row in rows) else "maybe"
+    if spec.method == "auto":
+        dearer = ", ".join(steps_for(linear_heavy=share >= LINEAR_HEAVY)[1:])
+        why += f"; then {dearer}, as long as no file passes"
     return [Step(name=spec.label, state=state, why=why), *rows]
 
 
 def _scheme_parts(context: "Context", spec: Ptq, entry: Entry, name: str) -> list[Part]:
     """Every entry that trying one scheme makes; those after the first are known only when the file is there."""
     from compress.quantize.schemes import SCHEMES
-    from compress.stages.ptq import SCREENING, audit_key, scheme_key
-    from compress.stages.trial import scores_key, timing_key
+    from compress.quantize.ways import Way
+    from compress.stages.ptq_files import way_key
+    from compress.stages.ptq_try import SCREENING, audit_key
+    from compress.stages.trial import batch_key, scores_key, timing_key
 
     scheme = next(scheme for scheme in SCHEMES if scheme.name == name)
-    first = ("ptq", scheme_key(context, spec, entry.digest, scheme))
+    first = ("ptq", way_key(context, spec, entry.digest, Way(scheme=scheme)))
     made = context.store.find(*first)
     if made is None:
         return [first]
@@ -139,7 +148,8 @@ def _scheme_parts(context: "Context", spec: Ptq, entry: Entry, name: str) -> lis
         ("timing", timing_key(context, base, path, batch, SCREENING)) for batch in context.recipe.target.batch_sizes
     ]
     scores = ("scores", scores_key(context, made.digest, "select"))
-    return [first, ("audit", audit_key(context, made.digest)), scores, *timings]
+    batching = ("batching", batch_key(context, made.digest, "select"))
+    return [first, ("audit", audit_key(context, made.digest)), scores, batching, *timings]
 
 
 def _step(store: Store, parts: Sequence[Part], name: str, what: str, guess: float, depth: int = 0) -> Step:
@@ -160,3 +170,5 @@ class _Silent:
     def note(self, text: str) -> None: ...
 
     def found(self, candidate: object) -> None: ...
+
+    def stepped(self, step: object) -> None: ...

@@ -1,7 +1,8 @@
 """Activation ranges: calibration that streams, with a fixed amount of memory whatever the number of samples."""
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,23 @@ CALIBRATION_BATCH = 16
 MASK_MAGNITUDE = 9_999.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """extremes: (low, high) by tensor; unseen: tensors that never held a value, so that nothing is known of them."""
+
+    extremes: dict[str, tuple[float, float]]
+    unseen: tuple[str, ...] = ()
+
+
 def calibrate(
     path: Path, split: Split, op_types: Sequence[str], on_batch: Callable[[int, int], None] = lambda _done, _total: None
 ) -> "TensorsData":
-    """MinMax ranges of every tensor that quantizing `op_types` needs, over `split`.
+    """MinMax ranges of every tensor that quantizing `op_types` needs, as the quantizer takes them; see `observe`."""
+    return as_tensors_data(observe(path, split, op_types, on_batch).extremes)
+
+
+def observe(path: Path, split: Split, op_types: Sequence[str], on_batch: Callable[[int, int], None]) -> Observed:
+    """Extremes of every tensor that quantizing `op_types` needs, over `split`.
 
     Batches go through one at a time and only their extremes are kept. Raises InputError when a range is not finite.
     """
@@ -41,8 +55,20 @@ def calibrate(
             done += len(labels)
             on_batch(done, len(split))
         ranges = calibrator.compute_data()
-    _check_ranges(ranges)
-    return ranges
+    found = {name: range_of(ranges, name) for name in sorted(ranges.keys())}
+    # The extremes of nothing are +inf and -inf.
+    seen = {name: ends for name, ends in found.items() if ends is not None and not ends[0] > ends[1]}
+    _check_ranges(seen)
+    return Observed(extremes=seen, unseen=tuple(name for name in found if name not in seen))
+
+
+def as_tensors_data(extremes: Mapping[str, tuple[float, float]]) -> "TensorsData":
+    from onnxruntime.quantization.calibrate import CalibrationMethod, TensorsData
+
+    ends = {name: (np.float32(low), np.float32(high)) for name, (low, high) in extremes.items()}
+    return TensorsData(
+        CalibrationMethod.MinMax, {name: (np.array(low), np.array(high)) for name, (low, high) in ends.items()}
+    )
 
 
 class OneBatch:
@@ -92,12 +118,11 @@ def _is_huge(values: Any) -> bool:
     return bool(values.dtype.kind == "f" and values.size and np.abs(values).max() >= MASK_MAGNITUDE)
 
 
-def _check_ranges(ranges: "TensorsData") -> None:
-    for tensor in ranges.keys():  # noqa: SIM118  TensorsData is not a mapping
-        found = range_of(ranges, tensor)
-        if found is not None and not np.isfinite(found).all():
+def _check_ranges(extremes: Mapping[str, tuple[float, float]]) -> None:
+    for tensor, ends in extremes.items():
+        if not np.isfinite(ends).all():
             raise InputError(
                 f"tensor '{tensor}'",
-                f"its range over the calibration split is [{found[0]}, {found[1]}]",
+                f"its range over the calibration split is [{ends[0]}, {ends[1]}]",
                 "The model overflows on this data; mend the data or the model",
             )

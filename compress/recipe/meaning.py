@@ -15,6 +15,7 @@ from compress.recipe.spec import (
     MODEL,
     PLANNED_REFS,
     SPEED_METRICS,
+    STABILITY_METRICS,
     STAGE_FORMS,
     Gate,
     MetricSpec,
@@ -28,6 +29,7 @@ _SHARES = (*BUILTIN_METRICS, "agreement")
 _LIMITS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(COST_METRICS, ("max",)),
     **dict.fromkeys(FIDELITY_METRICS, ("min",)),
+    **dict.fromkeys(STABILITY_METRICS, ("max",)),
     **{name: ("max",) if name.startswith("latency_") else ("min",) for name in SPEED_METRICS},
 }
 

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 SPEED_METRICS = ("speedup", "latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput_per_s")
 COST_METRICS = ("size_bytes", "size_ratio", "peak_memory_bytes")
 FIDELITY_METRICS = ("agreement", "cosine", "sqnr_db")
+STABILITY_METRICS = ("batch_variance",)
 BUILTIN_METRICS = ("top1",)
 
 Ref = Annotated[str, Field(min_length=1)]
@@ -97,7 +98,7 @@ class Stage(Spec):
         return self.name or self.kind
 
 
-# The schemes of quantize/schemes.py; a test keeps the two alike.
+# Schemes of quantize/schemes.py and quantize/weight_only.py, steps of quantize/ways.py; a test keeps them alike.
 Method = Literal[
     "auto",
     "u8s8-channel-reduced",
@@ -107,15 +108,26 @@ Method = Literal[
     "u8u8-tensor",
     "dynamic-s8-channel-reduced",
     "dynamic-u8-tensor",
+    "clip-entropy",
+    "clip-percentile",
+    "clip-mse",
+    "equalize",
+    "smooth",
+    "round",
+    "mixed",
+    "weights-int8",
+    "weights-int4",
+    "weights-int4-clip",
+    "weights-int4-gptq",
 ]
 
 
 class Ptq(Stage):
-    """Post-training quantization: every plausible scheme is tried on the target, the fastest that passes is kept."""
+    """Post-training quantization: cheap steps before dear ones, tried on the target; the first that passes is kept."""
 
     kind: ClassVar[str] = "ptq"
 
-    method: Method = Field("auto", description="auto: try what fits the net and the CPU; or the name of one scheme")
+    method: Method = Field("auto", description="auto: climb from schemes to mixed precision; or one scheme or step")
     exclude: list[str] = Field(default_factory=list, description="ONNX node names to leave in float")
 
 

@@ -1,10 +1,10 @@
 """Questions asked of a report by more than one rendering."""
 
-from compress.recipe.spec import COST_METRICS, FIDELITY_METRICS, SPEED_METRICS
+from compress.recipe.spec import COST_METRICS, FIDELITY_METRICS, SPEED_METRICS, STABILITY_METRICS
 from compress.report.schema import Baseline, Candidate, JudgedGate, Measured, Metrics, Report
 
 COUNT_METRICS = ("params", "macs", "flops")
-NOT_QUALITY = (*SPEED_METRICS, *COST_METRICS, *FIDELITY_METRICS, *COUNT_METRICS)
+NOT_QUALITY = (*SPEED_METRICS, *COST_METRICS, *FIDELITY_METRICS, *STABILITY_METRICS, *COUNT_METRICS)
 HIGHER_IS_BETTER = ("top1", *FIDELITY_METRICS)
 
 

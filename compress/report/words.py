@@ -41,6 +41,7 @@ TITLES = {
     "size_ratio": "size ratio",
     "peak_memory_bytes": "peak memory",
     "sqnr_db": "SQNR",
+    "batch_variance": "change by batch-mates",
     "speedup": "speed-up",
 }
 

@@ -1,178 +1,158 @@
-"""PTQ: try every plausible scheme on the target, measure both accuracy and speed, judge each on `select`."""
+"""PTQ: steps from cheap to dear, each measured on the target and judged on `select`; the first that passes ends it."""
 
 import difflib
-import tempfile
 import time
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from compress.analyze.onnx_table import table_from_onnx
 from compress.candidate import Candidate
-from compress.code import code_digest
+from compress.device import facts
 from compress.errors import InputError
-from compress.export.audit import audit_graph
-from compress.files import sha256_of
-from compress.gate import accepted, outcome_of
-from compress.measure import isolated
-from compress.measure.latency import Plan
-from compress.quantize.ort import check_saturation, op_types_for, quantize_dynamic, quantize_static
-from compress.quantize.ranges import calibrate, mask_nodes
-from compress.quantize.schemes import LINEAR_HEAVY, Scheme, schemes_for
+from compress.gate import sentence
+from compress.quantize.schemes import scheme_names, schemes_for
+from compress.quantize.ways import METHOD_STEPS, WHAT, Step, Way, base_scheme, steps_for, ways_of
+from compress.quantize.weight_only import WEIGHT_SCHEMES
 from compress.recipe.spec import Ptq
 from compress.stages.baseline import FloatModel
-from compress.stages.context import Context, machine_key, relative_progress, runtime_versions
-from compress.stages.judge import by_batch, judge, with_speed
-from compress.stages.trial import Trial, evaluate, time_against
-from compress.store import Entry, Key
-
-if TYPE_CHECKING:
-    from onnxruntime.quantization.calibrate import TensorsData
-
-SCREENING = Plan(seconds=2.0, min_calls=460)
-SATURATION_SAMPLES = 64
-LINEAR_OPS = frozenset({"onnx::MatMul", "onnx::Gemm"})
+from compress.stages.context import Context, StepTaken
+from compress.stages.ptq_files import Source, make_file, make_weight_only, prepared
+from compress.stages.ptq_mixed import find_mixed
+from compress.stages.ptq_steps import leader, mixed_bases, quality_missed, skip_reason
+from compress.stages.ptq_try import Tried, try_file
+from compress.stages.trial import Trial
 
 
 @dataclass(frozen=True)
-class Source:
-    """The float file to quantize, and its activation ranges: found once for all schemes, only when one is missing."""
+class Climb:
+    """One run of the stage: what was tried so far."""
 
-    context: Context
-    model: FloatModel
-    linear_share: float
+    source: Source
+    baseline: Trial
+    tried: list[Tried] = field(default_factory=list)
 
-    @property
-    def op_types(self) -> tuple[str, ...]:
-        return op_types_for(linear_heavy=self.linear_share >= LINEAR_HEAVY)
+    def try_way_(self, way: Way, remark: str = "") -> None:
+        tried = try_file(self.source, way.name, way, partial(make_file, self.source, way), self.baseline)
+        note = "; ".join(filter(None, [tried.candidate.note, remark]))
+        self._keep_(Tried(way=way, candidate=replace(tried.candidate, note=note)))
 
-    @cached_property
-    def ranges(self) -> "TensorsData":
-        calibration = self.context.inputs.splits["calibration"]
-        return calibrate(
-            self.model.path, calibration, self.op_types, relative_progress(self.context.listener, "calibrating")
-        )
+    def try_weights_(self, name: str) -> None:
+        scheme = next(scheme for scheme in WEIGHT_SCHEMES if scheme.name == name)
+        self._keep_(try_file(self.source, name, None, partial(make_weight_only, self.source, scheme), self.baseline))
+
+    def out_of_time(self, name: str) -> bool:
+        """Whether the budget is used up, which is said once."""
+        context = self.source.context
+        if context.out_of_time():
+            context.listener.note(f"budget of {context.recipe.budget.minutes:g} minutes used up before {name}")
+        return context.out_of_time()
+
+    def passed(self) -> bool:
+        return any(one.candidate.outcome == "pass" for one in self.tried)
+
+    def _keep_(self, one: Tried) -> None:
+        self.source.context.listener.found(one.candidate)
+        self.tried.append(one)
 
 
 def run(context: Context, spec: Ptq, model: FloatModel, baseline: Trial) -> list[Candidate]:
-    """One candidate per scheme tried, in the table's order. A scheme that breaks is a failed candidate."""
+    """Every candidate of every step taken. A way that breaks is a failed candidate."""
     _check_excluded(spec, model.path)
-    source = Source(context, model, linear_share(model.path))
-    found = []
-    for scheme in schemes_for(linear_share=source.linear_share, method=spec.method):
-        if context.out_of_time():
-            context.listener.note(f"budget of {context.recipe.budget.minutes:g} minutes used up before {scheme.name}")
-            break
-        candidate = _try(context, spec, source, scheme, baseline)
-        context.listener.found(candidate)
-        found.append(candidate)
-    return found
+    climb = Climb(Source(context, spec, model), baseline)
+    if spec.method == "auto":
+        for step in steps_for(linear_heavy=climb.source.linear_heavy):
+            if climb.out_of_time(step) or not _take_(climb, step):
+                break
+    else:
+        _by_hand_(climb, spec.method)
+    return [one.candidate for one in climb.tried]
 
 
-def scheme_key(context: Context, spec: Ptq, model_digest: str, scheme: Scheme) -> Key:
-    """What a quantized file depends on; the same wherever it is made."""
-    return {
-        "source": model_digest,
-        "scheme": asdict(scheme),
-        "exclude": sorted(spec.exclude),
-        "calibration": context.inputs.splits.digests["calibration"],
-        "code": code_digest("compress.quantize.ort"),
-        "ranges": code_digest("compress.quantize.ranges"),
-        "versions": runtime_versions(),
-    }
+def _take_(climb: Climb, step: Step) -> bool:
+    """Take one step, or say why not. Returns whether the next one is worth a look."""
+    listener = climb.source.context.listener
+    reason = "" if step == "variants" else skip_reason(step, climb.tried) or _nothing_to_do(climb, step)
+    name = f"{climb.source.spec.label}/{step}"
+    if reason:
+        listener.note(f"{name}: not entered, {reason}")
+        listener.stepped(StepTaken(name=name, changed=WHAT[step], why=reason, entered=False))
+        return True
+    why, before, started = _why(climb, step), len(climb.tried), time.monotonic()
+    _try_step_(climb, step)
+    made = tuple(one.candidate for one in climb.tried[before:])
+    seconds = round(time.monotonic() - started, 2)
+    listener.stepped(StepTaken(name=name, changed=WHAT[step], why=why, entered=True, made=made, seconds=seconds))
+    return not climb.passed()
 
 
-def audit_key(context: Context, digest: str) -> Key:
-    """What an audit depends on."""
-    return machine_key(context) | {"file": digest, "code": code_digest("compress.export.audit")}
+def _try_step_(climb: Climb, step: Step) -> None:
+    if step == "variants":
+        share = climb.source.linear_share
+        ways = [Way(scheme=scheme) for scheme in schemes_for(linear_share=share, method="auto")]
+    elif step == "mixed":
+        _try_mixed_(climb)
+        return
+    else:
+        ways = ways_of(step, _base(climb))
+    for way in ways:
+        if climb.out_of_time(way.name):
+            return
+        climb.try_way_(way)
 
 
-def linear_share(path: Path) -> float:
-    """Share of the multiply-accumulates of an ONNX file that are matrix products."""
-    ops = table_from_onnx(path).ops
-    total = sum(op.macs for op in ops)
-    return sum(op.macs for op in ops if op.op in LINEAR_OPS) / total if total else 0.0
+def _try_mixed_(climb: Climb) -> None:
+    for base in mixed_bases(climb.tried, overflows=_overflows_here()):
+        if climb.passed() or climb.out_of_time(f"mixed precision from {base.name}"):
+            return
+        found = find_mixed(climb.source, base, climb.baseline)
+        climb.source.context.listener.note(f"  mixed from {base.name}: {found.note}")
+        if found.way is not None:
+            climb.try_way_(found.way, found.note)
 
 
-def _try(context: Context, spec: Ptq, source: Source, scheme: Scheme, baseline: Trial) -> Candidate:
-    started = time.monotonic()
-    name = f"{spec.label}/{scheme.name}"
-    try:
-        made = _quantize(context, spec, source, scheme)
-        path = made.path / "model.onnx"
-        audit = _audit(context, source, made)
-        trial = evaluate(context, path, made.digest, "select", reference=baseline.outputs)
-        timings = [
-            time_against(context, source.model.path, path, batch, SCREENING)
-            for batch in context.recipe.target.batch_sizes
-        ]
-    except InputError as error:
-        return Candidate(
-            name=name,
-            stage=spec.label,
-            form="int8",
-            parent=spec.from_ or "model",
-            note=str(error),
-            seconds=time.monotonic() - started,
-        )
-    gates = judge(context, baseline, trial, timings, "select")
-    return Candidate(
-        name=name, stage=spec.label, form="int8", parent=spec.from_ or "model",
-        artefact=str(path), sha256=sha256_of(path),
-        metrics=with_speed(trial, timings, baseline), by_batch=by_batch(timings), gates=gates,
-        outcome=outcome_of(gates, accepted(context.recipe.gates)),
-        audit=audit, parity=_parity(source, trial), note=_note(made.facts, audit),
-        seconds=round(time.monotonic() - started, 2),
-    )  # fmt: skip
+def _by_hand_(climb: Climb, method: str) -> None:
+    """What the recipe names: a scheme, a step from the scheme that fits this CPU, or a weight-only file."""
+    if method in scheme_names():
+        climb.try_way_(Way(scheme=schemes_for(linear_share=climb.source.linear_share, method=method)[0]))
+        return
+    if method not in METHOD_STEPS:
+        climb.try_weights_(method)
+        return
+    base = Way(scheme=base_scheme(saturates=_overflows_here()))
+    step = METHOD_STEPS[method]
+    if step == "mixed":
+        climb.try_way_(base)
+        if not climb.passed():
+            _try_mixed_(climb)
+        return
+    for way in ways_of(step, base, method):
+        climb.try_way_(way)
 
 
-def _quantize(context: Context, spec: Ptq, source: Source, scheme: Scheme) -> Entry:
-    def make(folder: Path) -> dict[str, Any]:
-        context.listener.update(0, 1, f"{scheme.name}: quantizing")
-        target = folder / "model.onnx"
-        masks: list[str] = []
-        if scheme.kind == "static":
-            masks = mask_nodes(source.model.path, source.ranges)
-            quantize_static(source.model.path, target, scheme, source.ranges, source.op_types, [*spec.exclude, *masks])
-        else:
-            quantize_dynamic(source.model.path, target, scheme, spec.exclude)
-        return {"masks": masks, "exclude": list(spec.exclude)}
-
-    return context.store.obtain("ptq", scheme_key(context, spec, source.model.entry.digest, scheme), make)
+def _overflows_here() -> bool:
+    return facts.saturates(facts.cpu_facts()["flags"])
 
 
-def _audit(context: Context, source: Source, made: Entry) -> dict[str, Any]:
-    """Which kernels run, and whether they overflow. Depends on the machine, unlike the file."""
-    path = made.path / "model.onnx"
-
-    def make(_folder: Path) -> dict[str, Any]:
-        with tempfile.TemporaryDirectory(prefix="compress-") as scratch:
-            optimised = Path(scratch) / "optimised.onnx"
-            opened = isolated.open_isolated(path, optimised, context.bench)
-            audit = audit_graph(optimised, opened["providers"], context.recipe.target.provider)
-        feeds, _ = next(context.inputs.splits["calibration"].batches(SATURATION_SAMPLES))
-        return audit | {"saturation": check_saturation(path, source.model.path, feeds, context.recipe.target.threads)}
-
-    return context.store.obtain("audit", audit_key(context, made.digest), make).facts
+def _base(climb: Climb) -> Way:
+    best = leader(climb.tried)
+    if best is None or best.way is None:
+        raise AssertionError("a step is entered only with something to start from")
+    return best.way
 
 
-def _parity(source: Source, trial: Trial) -> dict[str, Any]:
-    """The float file's parity with torch, and how far this file's outputs are from the float file's."""
-    agreement = trial.metrics["agreement"].value
-    return source.model.parity | {
-        "note": f"{source.model.parity['note']}; this file agrees with the float file on {agreement:.4f} of select"
-    }
+def _why(climb: Climb, step: Step) -> str:
+    best = leader(climb.tried)
+    if step == "variants" or best is None:
+        return "the cheapest step"
+    return f"best so far {best.candidate.name} misses {'; '.join(map(sentence, quality_missed(best.candidate)))}"
 
 
-def _note(made: dict[str, Any], audit: dict[str, Any]) -> str:
-    parts = [audit["note"]]
-    if made["masks"]:
-        parts.append(f"attention-mask nodes left in float: {', '.join(made['masks'])}")
-    if audit["saturation"]["saturates"]:
-        lost_db = audit["saturation"]["lost_db"]
-        parts.append(f"integer sums overflow on this CPU ({lost_db:.1f} dB lost): used only if nothing else passes")
-    return "; ".join(parts)
+def _nothing_to_do(climb: Climb, step: Step) -> str:
+    """Why preparing the float file changes nothing of this net; empty when it does."""
+    if step != "smooth":
+        return ""
+    facts_of_it = prepared(climb.source, "smooth").facts
+    return "" if facts_of_it["changed"] else "; ".join(facts_of_it["remarks"])
 
 
 def _check_excluded(spec: Ptq, path: Path) -> None:

@@ -12,11 +12,14 @@ from compress.data import Array
 from compress.gate import score_interval
 from compress.measure import isolated
 from compress.measure.accuracy import Runner, evaluate_file, fidelity
+from compress.measure.batching import batch_variance
 from compress.measure.isolated import Bench, latency_values
 from compress.measure.latency import Plan
 from compress.measure.stats import Floats
 from compress.stages.context import Context, machine_key, read_array, relative_progress, write_array
 from compress.store import Key
+
+USUAL_BATCH = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +62,20 @@ def evaluate(context: Context, path: Path, digest: str, split: str, *, reference
     scores = read_array(entry.path, "scores").astype(np.float64)
     outputs = read_array(entry.path, "outputs")
     metrics = {inputs.metric.name: Value(**vars(score_interval(scores)))} | _cost(entry.facts)
+    metrics["batch_variance"] = _batch_variance(context, path, digest, split)
     if reference is not None:
         metrics |= fidelity(reference, outputs)
     return Trial(scores=scores, outputs=outputs, metrics=metrics)
+
+
+def batch_key(context: Context, digest: str, split: str) -> Key:
+    """What the dependence on batch-mates depends on."""
+    return machine_key(context) | {
+        "file": digest,
+        "data": context.inputs.splits.digests[split],
+        "batch": _mates(context),
+        "code": code_digest("compress.measure.batching"),
+    }
 
 
 def scores_key(context: Context, digest: str, split: str) -> Key:
@@ -102,6 +116,24 @@ def time_against(context: Context, baseline: Path, path: Path, batch: int, plan:
         a_a=facts["a_a"],
         pressure=facts["pressure"],
     )
+
+
+def _batch_variance(context: Context, path: Path, digest: str, split: str) -> Value:
+    target, batch = context.recipe.target, _mates(context)
+
+    def make(_folder: Path) -> dict[str, Any]:
+        runner = Runner(provider=target.provider, threads=target.threads, batch=batch)
+        value, n = batch_variance(path, context.inputs.splits[split], runner)
+        return {"value": value, "n": n}
+
+    facts = context.store.obtain("batching", batch_key(context, digest, split), make).facts
+    return Value(value=facts["value"], n=facts["n"], batch=batch, note="largest change of an output against batch 1")
+
+
+def _mates(context: Context) -> int:
+    """The largest batch that is served, or a usual one where the recipe serves single samples."""
+    largest = max(context.recipe.target.batch_sizes)
+    return largest if largest > 1 else USUAL_BATCH
 
 
 def _cost(facts: dict[str, Any]) -> dict[str, Value]:

@@ -18,6 +18,8 @@ from compress.export.audit import audit_graph
 from compress.quantize.ort import CONV_OP_TYPES, LINEAR_OP_TYPES, check_saturation, quantize_dynamic, quantize_static
 from compress.quantize.ranges import calibrate, mask_nodes, range_of
 from compress.quantize.schemes import SCHEMES, schemes_for
+from compress.quantize.ways import METHOD_STEPS
+from compress.quantize.weight_only import WEIGHT_SCHEMES
 from compress.recipe.spec import Method
 
 BY_NAME = {scheme.name: scheme for scheme in SCHEMES}
@@ -85,8 +87,8 @@ def static(source: Path, target: Path, scheme: str, x: np.ndarray, op_types=CONV
     return target
 
 
-def test_the_recipe_knows_exactly_the_schemes_of_the_table():
-    assert set(get_args(Method)) == {"auto", *BY_NAME}
+def test_the_recipe_knows_exactly_the_schemes_and_steps_of_the_tables():
+    assert set(get_args(Method)) == {"auto", *BY_NAME, *METHOD_STEPS, *(scheme.name for scheme in WEIGHT_SCHEMES)}
 
 
 def test_dynamic_schemes_are_for_linear_heavy_nets_only():
