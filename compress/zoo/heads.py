@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from compress.zoo.nets import WEIGHTS
 from compress.zoo.train import Score, ship
 
 # Weight of the mean squared coefficient beside the mean loss; chosen on the last fifth of the training split.
-PENALTIES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+PENALTIES = (1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3)
 BATCH = 50
 
 Fitting = tuple[Tensor, Tensor]
@@ -121,14 +120,14 @@ def fitted(samples: Fitting, penalty: float, classes: int) -> nn.Linear:
     bias = torch.zeros(classes, requires_grad=True)
     optimizer = torch.optim.LBFGS([weight, bias], max_iter=300, line_search_fn="strong_wolfe")
 
-    def loss() -> Tensor:
+    def loss() -> float:
         optimizer.zero_grad()
         value = functional.cross_entropy(functional.linear(scaled, weight, bias), labels)
         value = value + penalty * weight.square().sum()
         value.backward()
-        return value
+        return value.item()
 
-    optimizer.step(partial(loss))  # type: ignore[arg-type]
+    optimizer.step(loss)
     head = nn.Linear(scaled.shape[1], classes)
     with torch.no_grad():
         # w·(x - mean) / spread + b = (w / spread)·x + (b - (w / spread)·mean)

