@@ -1,7 +1,8 @@
 """Make the embedded film-review sentences: `python -m compress.zoo.make_sentences SDIST`.
 
-SDIST is the source archive vaderSentiment-3.3.2.tar.gz (`pip download --no-deps --no-binary :all: vaderSentiment==3.3.2`);
-the wheel does not carry the ratings. Needs the extra `nlp` for the tokenizer. The same archive gives the same bytes.
+SDIST is the source archive vaderSentiment-3.3.2.tar.gz; the wheel does not carry the ratings. Get it with
+`pip download --no-deps --no-binary :all: vaderSentiment==3.3.2`. The tokenizer needs the extra `nlp`. The same archive
+gives the same bytes.
 """
 
 import io
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from compress.errors import CompressError, InputError
+from compress.errors import EXIT_USAGE, CompressError, InputError
 from compress.zoo import minilm
 from compress.zoo.make_data import packed
 from compress.zoo.sources import DATA
@@ -25,6 +26,9 @@ LEAST_RATING = 0.5
 
 def main(arguments: list[str]) -> int:
     """Write the archive into the package and say what went in; returns the exit code."""
+    if len(arguments) != 1:
+        print("usage: python -m compress.zoo.make_sentences SDIST", file=sys.stderr)
+        return EXIT_USAGE
     try:
         rated = read_sentences(Path(arguments[0]))
         tokens, ratings = tokenized(rated)
@@ -44,7 +48,7 @@ def read_sentences(sdist: Path) -> list[tuple[float, str]]:
             text = _member(inner, INNER).read().decode("utf-8")
     except (OSError, KeyError, tarfile.TarError, UnicodeDecodeError) as problem:
         remedy = "Give the source archive: pip download --no-deps --no-binary :all: vaderSentiment==3.3.2"
-        raise InputError(str(sdist), f"cannot be read: {problem}", remedy) from problem
+        raise InputError(str(sdist), f"cannot be read: {str(problem).splitlines()[0]}", remedy) from problem
     rows = [line.split("\t") for line in text.splitlines()]
     return [(float(rating), sentence) for _, rating, sentence in rows]
 

@@ -56,7 +56,8 @@ def test_check_tells_every_problem_of_every_recipe(capsys: pytest.CaptureFixture
     assert err.splitlines() == [
         "bad.yaml:2:1: name: expected text, got 5. Put it in quotes.",
         "bad.yaml:7:23: gates[1].mn: unknown key. Did you mean 'min'?",
-        "none.yaml: no such file. Packaged recipes: int8, int8-efficientnet, int8-minilm, int8-mobile. Copy one with: compress cp int8 .",
+        "none.yaml: no such file. Packaged recipes: int8, int8-efficientnet, int8-minilm, int8-mobile. "
+        "Copy one with: compress cp int8 .",
     ]
 
 

@@ -511,7 +511,8 @@ def test_every_problem_is_told_in_file_order(recipe_file: Path):
 
 def test_a_missing_file_points_at_the_packaged_recipes(folder: Path):
     assert error_of(Path("int8x.yaml")) == (
-        "int8x.yaml: no such file. Packaged recipes: int8, int8-efficientnet, int8-minilm, int8-mobile. Copy one with: compress cp int8 ."
+        "int8x.yaml: no such file. Packaged recipes: int8, int8-efficientnet, int8-minilm, int8-mobile. "
+        "Copy one with: compress cp int8 ."
     )
 
 

@@ -87,8 +87,14 @@ def test_an_archive_without_the_sentences_is_refused_with_the_right_one(tmp_path
         path.write_bytes(b"not an archive")
     elif damage == "other member":
         sdist(path, inner="hutto_ICWSM_2014/other.txt")
-    with pytest.raises(InputError, match=r"x\.tar\.gz: cannot be read: .*vaderSentiment==3\.3\.2"):
+    with pytest.raises(InputError, match=r"x\.tar\.gz: cannot be read: .*vaderSentiment==3\.3\.2") as told:
         make_sentences.read_sentences(path)
+    assert "\n" not in str(told.value)
+
+
+def test_the_script_without_an_archive_says_how_it_is_called(capsys):
+    assert make_sentences.main([]) == 2
+    assert capsys.readouterr().err == "usage: python -m compress.zoo.make_sentences SDIST\n"
 
 
 @needs_weights
