@@ -25,7 +25,7 @@ def fashion_mnist(*, source: Literal["embedded", "debian"] = "embedded") -> "dic
 
 
 def digits() -> "dict[str, tuple[np.ndarray, np.ndarray]]":
-    """Handwritten digits (UCI Optical Recognition of Handwritten Digits, CC BY 4.0), split 899 / 200 / 349 / 349.
+    """Handwritten digits (UCI Optical Recognition of Handwritten Digits, from scikit-learn), 899 / 200 / 349 / 349.
 
     Each split, named as in `fashion_mnist`, is (images (n, 1, 8, 8) float32 in [0, 1], labels (n,) int64).
     """
