@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import nn
 
+    from compress.zoo.efficientnet import Enlarged
+
 
 def fashion_mnist(*, source: Literal["embedded", "debian"] = "embedded") -> "dict[str, tuple[np.ndarray, np.ndarray]]":
     """Fashion-MNIST (Xiao et al. 2017, MIT) as `train`, `calibration`, `select` and `confirm`.
@@ -23,7 +25,7 @@ def fashion_mnist(*, source: Literal["embedded", "debian"] = "embedded") -> "dic
 
 
 def digits() -> "dict[str, tuple[np.ndarray, np.ndarray]]":
-    """Handwritten digits (UCI Optical Recognition of Handwritten Digits, CC BY 4.0), split 899 / 200 / 349 / 349.
+    """Handwritten digits (UCI Optical Recognition of Handwritten Digits, from scikit-learn), 899 / 200 / 349 / 349.
 
     Each split, named as in `fashion_mnist`, is (images (n, 1, 8, 8) float32 in [0, 1], labels (n,) int64).
     """
@@ -75,3 +77,46 @@ def digits_axial(*, pretrained: bool = True, folded: bool = False) -> "nn.Module
     from compress.zoo import held_up
 
     return held_up.digits_axial(pretrained=pretrained, folded=folded)
+
+
+def efficientnet_fashion(*, pretrained: bool = True) -> "nn.Module":
+    """EfficientNet-Lite0 (3.4 M parameters, ImageNet weights) with a head for Fashion-MNIST fitted here, in eval mode.
+
+    (n, 3, 96, 96) to logits (n, 10); any multiple of 32 will do for height and width. Naive int8 really fails here.
+    Raises EnvironmentProblem where the extra `vision-pretrained` is not installed; `pretrained=False` needs no extra.
+    """
+    from compress.zoo import efficientnet
+
+    return efficientnet.efficientnet_fashion(pretrained=pretrained)
+
+
+def efficientnet_data() -> "dict[str, Enlarged]":
+    """Fashion-MNIST enlarged to what EfficientNet-Lite0 takes; splits as in `fashion_mnist`, each a dataset.
+
+    A sample is (image (3, 96, 96) float32, label); x = (pixel - 127) / 128, the three channels alike.
+    """
+    from compress.zoo import efficientnet
+
+    return efficientnet.efficientnet_data()
+
+
+def minilm_sentiment(*, pretrained: bool = True) -> "nn.Module":
+    """MiniLM-L6-v2 (22.6 M parameters) with a head for negative and positive fitted here, in eval mode.
+
+    input_ids (n, tokens) and attention_mask (n, tokens), int64, to logits (n, 2). Int8 is faster here, and the mask
+    breaks it where ranges are taken naively. Raises EnvironmentProblem where the extra `nlp` is not installed.
+    """
+    from compress.zoo import minilm
+
+    return minilm.minilm_sentiment(pretrained=pretrained)
+
+
+def minilm_data() -> "dict[str, tuple[dict[str, np.ndarray], np.ndarray]]":
+    """Rated film-review sentences (Hutto and Gilbert 2014, MIT), 4,078 / 600 / 2,500 / 2,500; needs no extra.
+
+    Each split, named as in `fashion_mnist`, is ({input_ids, attention_mask}: (n, 48) int64, labels (n,) int64: 1 where
+    the mean rating is above 0). Sentences rated nearer than 0.5 to 0 or longer than 48 tokens are left out.
+    """
+    from compress.zoo import minilm
+
+    return minilm.minilm_data()

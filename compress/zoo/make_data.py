@@ -45,13 +45,18 @@ def sklearn_digits() -> Arrays:
 
 
 def archive(pairs: dict[str, Arrays]) -> bytes:
-    """An npz of `NAME_images` and `NAME_labels`; the same arrays give the same bytes."""
+    """An npz of `NAME_images` and `NAME_labels`."""
+    named = {name: dict(zip(("images", "labels"), pair, strict=True)) for name, pair in pairs.items()}
+    return packed({f"{name}_{part}": array for name, parts in named.items() for part, array in parts.items()})
+
+
+def packed(arrays: dict[str, np.ndarray]) -> bytes:
+    """A compressed npz of the arrays in their order; the same arrays give the same bytes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as target:
-        for name, (images, labels) in pairs.items():
-            for suffix, array in (("images", images), ("labels", labels)):
-                entry = zipfile.ZipInfo(f"{name}_{suffix}.npy", date_time=EPOCH)
-                target.writestr(entry, _npy(array), compress_type=zipfile.ZIP_DEFLATED, compresslevel=9)
+        for name, array in arrays.items():
+            entry = zipfile.ZipInfo(f"{name}.npy", date_time=EPOCH)
+            target.writestr(entry, _npy(array), compress_type=zipfile.ZIP_DEFLATED, compresslevel=9)
     return buffer.getvalue()
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from compress import zoo
-from compress.zoo import nets, train
+from compress.zoo import heads, nets, train
 
 PLAN = train.ENTRIES["digits_cnn"].plan
 
@@ -44,7 +44,7 @@ def test_training_teaches_the_net_something(digits):
 
 def test_every_net_of_the_zoo_can_be_trained_again():
     shipped = {path.stem for path in nets.WEIGHTS.glob("*.safetensors")}
-    assert shipped == set(train.ENTRIES) == {path.stem for path in nets.WEIGHTS.glob("*.json")}
+    assert shipped == {*train.ENTRIES, *heads.ENTRIES} == {path.stem for path in nets.WEIGHTS.glob("*.json")}
     assert all(entry.factory.__name__ == name for name, entry in train.ENTRIES.items())
 
 
