@@ -111,10 +111,14 @@ def best_penalty(samples: Fitting, classes: int) -> float:
 
 
 def fitted(samples: Fitting, penalty: float, classes: int) -> nn.Linear:
-    """Multinomial logistic regression on standardised features, the standardisation folded into the weights."""
+    """Multinomial logistic regression on centred features, all divided by one number, both folded into the weights.
+
+    One number, because a feature that hardly varies would get a huge weight from a spread of its own, and with it
+    every error that a quantized backbone makes there.
+    """
     features, labels = samples[0].clone(), samples[1].clone()
-    spread, mean = torch.std_mean(features, dim=0)
-    spread = spread.clamp_min(1e-6)
+    mean = features.mean(dim=0)
+    spread = (features - mean).square().mean().sqrt()
     scaled = (features - mean) / spread
     weight = torch.zeros(classes, scaled.shape[1], requires_grad=True)
     bias = torch.zeros(classes, requires_grad=True)
