@@ -3,7 +3,7 @@
 import platform
 import shutil
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from compress.report.progress import RunProgress
 from compress.report.schema import Report
 from compress.runs import FREE_BYTES, RunFolder, open_run
 from compress.stages import STAGES, analyze, baseline, confirm, explain
-from compress.stages.context import Context
+from compress.stages.context import Context, StepTaken
 from compress.stages.inputs import load_inputs
 from compress.stages.judge import judge, with_speed
 from compress.stages.trial import Trial, time_against
@@ -36,12 +36,19 @@ class Findings:
     baselines: list[dict[str, Any]] = field(default_factory=list)
     candidates: list[Candidate] = field(default_factory=list)
     ledger: list[dict[str, Any]] = field(default_factory=list)
+    steps: list[dict[str, Any]] = field(default_factory=list)
     measurement: dict[str, Any] | None = None
     confirmation: dict[str, Any] | None = None
     winner: Candidate | None = None
     outcome: str = "fail"
     reason: str = ""
     exit_code: int = EXIT_GATE
+
+    def take_steps_(self) -> None:
+        """Put the steps of a stage behind its row, marked with what the ladder kept of them."""
+        winner = ladder.choose(self.candidates)
+        self.ledger += assemble.marked_steps(self.steps, winner)
+        self.steps = []
 
     def end(self, outcome: str, reason: str, exit_code: int) -> None:
         self.outcome, self.reason, self.exit_code = outcome, reason, exit_code
@@ -79,6 +86,11 @@ class _Listener:
         )
         self.event("candidate", {"name": candidate.name, "outcome": candidate.outcome, "note": candidate.note})
 
+    def stepped(self, step: StepTaken) -> None:
+        if self.findings is not None:
+            self.findings.steps.append(assemble.step_row(step))
+        self.event("step", {"name": step.name, "entered": step.entered, "why": step.why})
+
     def event(self, kind: str, details: dict[str, Any]) -> None:
         if self.folder is not None:
             self.folder.event(kind, details)
@@ -115,6 +127,7 @@ def run(loaded: LoadedRecipe, output: Path, progress: RunProgress, *, force: boo
             _climb(context, findings, folder, progress, force=force)
         except KeyboardInterrupt:
             findings.winner = None
+            findings.take_steps_()
             findings.end("stopped", "interrupted; run the same command again to continue", EXIT_INTERRUPTED)
         timing = {"seconds": time.monotonic() - started, "before": before}
         return _conclude(loaded, context, findings, folder, progress, timing)
@@ -138,14 +151,15 @@ def _climb(context: Context, findings: Findings, folder: RunFolder, progress: Ru
     findings.candidates.append(float_candidate)
     for number, spec in enumerate(context.recipe.stages, start=2):
         best = ladder.best_so_far(findings.candidates) or float_candidate
-        decision = ladder.decide(spec, best, out_of_time=context.out_of_time())
+        decision = ladder.decide(spec, best, out_of_time=context.out_of_time(), earlier=findings.candidates)
         if not decision.entered:
             findings.ledger.append(assemble.skipped_row(spec.label, ladder.WHAT[spec.kind], decision.why))
             progress.note(f"{spec.label}: not entered, {decision.why}")
             continue
         began = time.monotonic()
         with progress.step(spec.label, decision.why):
-            made = STAGES[type(spec)](context, spec, model, trial)
+            known = replace(context, earlier=tuple(findings.candidates))
+            made = STAGES[type(spec)](known, spec, model, trial)
         for candidate in made:
             if candidate.artefact:
                 folder.link(f"{number:02d}-{candidate.name.replace('/', '-')}", Path(candidate.artefact).parent)
@@ -153,6 +167,7 @@ def _climb(context: Context, findings: Findings, folder: RunFolder, progress: Ru
         findings.ledger.append(
             assemble.entered_row(spec.label, row, ladder.best_so_far(made), ladder.choose(findings.candidates))
         )
+        findings.take_steps_()
     findings.measurement = _measurement(context, model)
     _decide(context, findings, model, progress)
 

@@ -75,18 +75,19 @@ def narrow_weights_(proto: Any, floats: Mapping[str, Array], bits: int, scales: 
 def _weights(proto: Any) -> Iterator[Weight]:
     import onnx
 
+    stored = (onnx.TensorProto.INT4, onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
     values = {item.name: item for item in proto.graph.initializer}
+    casts = {node.output[0]: node.input[0] for node in proto.graph.node if node.op_type == "Cast"}
     for node in proto.graph.node:
-        item = values.get(node.input[0]) if node.op_type == "DequantizeLinear" else None
-        if item is None or item.data_type not in (onnx.TensorProto.INT8, onnx.TensorProto.UINT8):
+        item = values.get(casts.get(node.input[0], node.input[0])) if node.op_type == "DequantizeLinear" else None
+        if item is None or item.data_type not in stored:
             continue
         axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 1)
-        channels = int(np.prod(values[node.input[1]].dims)) > 1 or len(values[node.input[1]].dims) > 0
         yield Weight(
             name=node.output[0].removesuffix("_DequantizeLinear_Output"),
             quantized=item.name,
             scale=node.input[1],
-            axis=axis if channels else None,
+            axis=axis if len(values[node.input[1]].dims) else None,
         )
 
 
@@ -141,7 +142,7 @@ def _raise_opset_(proto: Any, opset: int) -> None:
 def _set_(item: Any, value: Array) -> None:
     from onnx import numpy_helper
 
-    item.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(value), item.name))
+    item.CopyFrom(numpy_helper.from_array(np.asarray(value, order="C"), item.name))
 
 
 def _array(item: Any) -> Array:

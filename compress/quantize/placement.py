@@ -62,8 +62,8 @@ def find_placement(model: nn.Module, path: Path, points: Points, feeds: dict[str
     missing = []
     for point in points.activations:
         made = _first_match(given, exposed[point.tensor])
-        used = [made] if made else list(_matches(taken, exposed[point.tensor]))
-        (outputs if made else inputs).update({seen.module: point for seen in used if seen})
+        used = [made] if made else _first_takers(_matches(taken, exposed[point.tensor]))
+        (outputs if made else inputs).update({seen.module: point for seen in used})
         missing += [] if used else [point.tensor]
     weights = _match_weights(model, points.weights, float_weights(path), _followers(taken, given, model))
     placed = {one.weight.name for one in weights}
@@ -121,6 +121,11 @@ def _watch(model: nn.Module, feeds: dict[str, Array]) -> tuple[list[_Seen], list
 
 def _first_match(seen: Sequence[_Seen], value: Array) -> _Seen | None:
     return next(_matches(seen, value), None)
+
+
+def _first_takers(seen: Iterator[_Seen]) -> list[_Seen]:
+    """Of modules that took the same object only the outermost: it hands the rounded one to those inside."""
+    return list({one.identity: one for one in reversed(list(seen))}.values())[::-1]
 
 
 def _matches(seen: Sequence[_Seen], value: Array) -> Iterator[_Seen]:

@@ -96,7 +96,9 @@ class WeightRounding:
     def learned_scale(self) -> Array:
         """() or (channels,) float32."""
         found = self._log_scale().detach().exp()
-        value: Array = found.reshape(-1).cpu().numpy() if self.grid.axis is not None else found.reshape(()).cpu().numpy()
+        value: Array = (
+            found.reshape(-1).cpu().numpy() if self.grid.axis is not None else found.reshape(()).cpu().numpy()
+        )
         return value
 
     def _scale(self, weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -46,7 +46,10 @@ def schemes_for(*, linear_share: float, method: str, weight_bits: int = 8) -> li
     Raises ValueError on an unknown name.
     """
     chosen = _schemes_of(linear_share=linear_share, method=method)
-    return chosen if weight_bits == 8 else list(dict.fromkeys(narrowed(one, weight_bits) for one in _narrow(chosen)))
+    if weight_bits == 8:
+        return chosen
+    narrow = [narrowed(one, weight_bits) for one in chosen if one.kind == "static" and one.weight == "s8"]
+    return list(dict.fromkeys(narrow))
 
 
 def narrowed(scheme: Scheme, weight_bits: int) -> Scheme:
@@ -55,12 +58,6 @@ def narrowed(scheme: Scheme, weight_bits: int) -> Scheme:
         return scheme
     name = f"{scheme.name.removesuffix('-reduced')}-w{weight_bits}"
     return replace(scheme, name=name, reduced=False, weight_bits=weight_bits)
-
-
-def _narrow(schemes: list[Scheme]) -> list[Scheme]:
-    """Those that have a narrow form; the plain ones where none has."""
-    static = [scheme for scheme in schemes if scheme.kind == "static" and scheme.weight == "s8"]
-    return static or [scheme for scheme in SCHEMES if scheme.kind == "static" and scheme.weight == "s8"]
 
 
 def _schemes_of(*, linear_share: float, method: str) -> list[Scheme]:

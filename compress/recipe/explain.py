@@ -61,6 +61,8 @@ def written_path(path: KeyPath, bodies: tuple[KeyPath, ...]) -> KeyPath:
 
 
 def _without_union_tag(path: KeyPath) -> KeyPath:
+    if len(path) > 2 and path[0] == "stages" and path[2] in STAGE_TYPES:
+        return (*path[:2], *path[3:])
     return (path[0], *path[2:]) if len(path) > 1 and path[0] == "metric" else path
 
 

@@ -1,6 +1,6 @@
 """Put what a run found into the shape of `compress.report/1`, and into the sentences a person reads first."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from compress.candidate import Candidate
 from compress.errors import EXIT_INTERRUPTED
 from compress.gate import sentence
-from compress.ladder import gain, risk
+from compress.ladder import best_so_far, gain, risk
 from compress.recipe.load import LoadedRecipe
 from compress.recipe.spec import MetricSpec, Recipe
 
@@ -31,6 +31,23 @@ class Found(Protocol):
     outcome: str
     reason: str
     exit_code: int
+
+
+class Stepped(Protocol):
+    """A step inside a stage."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def changed(self) -> str: ...
+    @property
+    def why(self) -> str: ...
+    @property
+    def entered(self) -> bool: ...
+    @property
+    def made(self) -> tuple[Candidate, ...]: ...
+    @property
+    def seconds(self) -> float: ...
 
 
 class Confirmed(Protocol):
@@ -105,6 +122,26 @@ def entered_row(stage: str, row: Row, best: Candidate | None, winner: Candidate 
     kept = winner is not None and winner.stage == stage
     figures = {"gain": gain(best), "risk": risk(best)} if best else {"gain": "no candidate", "risk": None}
     return {"stage": stage, "entered": True, "cached": row["seconds"] < 1.0, "kept": kept} | row | figures
+
+
+def step_row(step: Stepped) -> Row:
+    """A ledger row of a step inside a stage; `made` names its candidates until the ladder has chosen."""
+    if not step.entered:
+        return skipped_row(step.name, step.changed, step.why)
+    best = best_so_far(step.made)
+    row = {"seconds": step.seconds, "changed": step.changed, "why": step.why}
+    tried = f"tried {', '.join(candidate.name for candidate in step.made)}" if step.made else "nothing was made"
+    entered = entered_row(step.name, row, best, None)
+    return entered | {"gain": f"{entered['gain']} ({tried})", "made": [candidate.name for candidate in step.made]}
+
+
+def marked_steps(rows: Sequence[Row], winner: Candidate | None) -> list[Row]:
+    """Step rows with `kept` set where the ladder's choice was made there."""
+    return [
+        {key: value for key, value in row.items() if key != "made"}
+        | {"kept": winner is not None and winner.name in row.get("made", ())}
+        for row in rows
+    ]
 
 
 def confirmation(winner: Candidate, found: Confirmed) -> Row:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from compress.candidate import Candidate
-from compress.recipe.spec import Ptq
-from compress.stages import ptq
+from compress.recipe.spec import Ptq, Qat
+from compress.stages import ptq, qat
 
-STAGES: dict[type[Any], Callable[..., list[Candidate]]] = {Ptq: ptq.run}
+STAGES: dict[type[Any], Callable[..., list[Candidate]]] = {Ptq: ptq.run, Qat: qat.run}

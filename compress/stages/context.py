@@ -16,6 +16,18 @@ from compress.stages.inputs import Inputs
 from compress.store import Key, Store
 
 
+@dataclass(frozen=True, kw_only=True)
+class StepTaken:
+    """A step inside a stage, for the ledger. made: its candidates; none, and `entered` False, when it was skipped."""
+
+    name: str
+    changed: str
+    why: str
+    entered: bool
+    made: tuple[Candidate, ...] = ()
+    seconds: float = 0.0
+
+
 class Listener(Protocol):
     """Where stages report to. `update`: progress inside the current step; `found`: a finished candidate."""
 
@@ -25,6 +37,8 @@ class Listener(Protocol):
 
     def found(self, candidate: Candidate) -> None: ...
 
+    def stepped(self, step: StepTaken) -> None: ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
@@ -33,6 +47,8 @@ class Context:
     store: Store
     listener: Listener
     deadline: float
+    # What the stages before this one have found.
+    earlier: tuple[Candidate, ...] = ()
 
     @property
     def bench(self) -> Bench:

@@ -60,7 +60,7 @@ def run(context: Context, spec: Ptq, model: FloatModel, baseline: Trial) -> list
     _check_excluded(spec, model.path)
     source = Source(context, model, linear_share(model.path))
     found = []
-    for scheme in schemes_for(linear_share=source.linear_share, method=spec.method):
+    for scheme in schemes_for(linear_share=source.linear_share, method=spec.method, weight_bits=spec.weight_bits):
         if context.out_of_time():
             context.listener.note(f"budget of {context.recipe.budget.minutes:g} minutes used up before {scheme.name}")
             break

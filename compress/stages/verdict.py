@@ -20,7 +20,7 @@ from compress.measure.ceilings import QUICK, measure_ceilings
 from compress.measure.stats import Interval
 
 # The predictions that say what a stage of a recipe can give at most.
-METHODS_OF_STAGE = {"ptq": ("int8 W8A8",)}
+METHODS_OF_STAGE = {"ptq": ("int8 W8A8",), "qat": ("int8 W8A8",)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -130,9 +130,7 @@ class _Loop:
         for part in parts:
             one, seconds = self._backward_(part)
             loss, waited = loss + one / len(parts), waited + seconds
-        rate = rate_at(
-            self.state.step, total=self.total, warmup=self.plan.warmup, peak=self.plan.learning_rate
-        )
+        rate = rate_at(self.state.step, total=self.total, warmup=self.plan.warmup, peak=self.plan.learning_rate)
         self._refuse_non_finite(loss, epoch, rate)
         self._update_(rate)
         self.state.count_(loss, seconds=time.monotonic() - started, waited=waited)

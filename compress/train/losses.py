@@ -45,7 +45,9 @@ class Distillation:
     def __call__(self, outputs: Named, inputs: Named, labels: Tensor) -> Tensor:
         """outputs, inputs: by name, each (n, ...); labels: (n,). Returns a scalar."""
         wanted = run_frozen(self.teacher.to(labels.device), inputs)
-        followed = sum((self._follow(outputs[name], wanted[name]) for name in outputs), labels.new_zeros((), dtype=torch.float32))
+        followed = sum(
+            (self._follow(outputs[name], wanted[name]) for name in outputs), labels.new_zeros((), dtype=torch.float32)
+        )
         if not self.label_weight:
             return followed
         hard = functional.cross_entropy(next(iter(outputs.values())), labels)
