@@ -39,7 +39,7 @@ class _RoundStraight(torch.autograd.Function):
         return torch.round(x)
 
     @staticmethod
-    def backward(_context: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(_context: Any, gradient: Tensor) -> Tensor:
         return gradient
 
 

@@ -20,7 +20,7 @@ from compress.data import Array, Split
 from compress.export.onnx import call_arguments, evaluating, quiet
 from compress.quantize.fake import WeightGrid, activation_scale
 from compress.quantize.grid import limit_of
-from compress.quantize.placement import Placement, PlacedWeight, channel_axis
+from compress.quantize.placement import PlacedWeight, Placement, channel_axis
 from compress.quantize.points import Activation
 from compress.quantize.ranges import range_of
 from compress.quantize.rounding import ActivationRounding, Rounding, SharedRounding, WeightRounding
@@ -90,11 +90,11 @@ def imitate(model: nn.Module, placement: Placement, scheme: Scheme, ranges: "Ten
     activations: dict[str, ActivationRounding] = {}
     for name, point in placement.outputs.items():
         quantizer = _place_(rounded, point, activations, ranges)
-        modules[name].register_forward_hook(lambda _module, _args, out, quantizer=quantizer: quantizer(out))  # type: ignore[misc]
+        modules[name].register_forward_hook(lambda _module, _args, out, quantizer=quantizer: quantizer(out))
     for name, point in placement.inputs.items():
         quantizer = _place_(rounded, point, activations, ranges)
         modules[name].register_forward_pre_hook(
-            lambda _module, args, quantizer=quantizer: (quantizer(args[0]), *args[1:])  # type: ignore[misc]
+            lambda _module, args, quantizer=quantizer: (quantizer(args[0]), *args[1:])
         )
     weights, lost = _round_weights(modules, placement.weights, scheme)
     return Imitation(

@@ -103,12 +103,10 @@ def _watch(model: nn.Module, feeds: dict[str, Array]) -> tuple[list[_Seen], list
     for name, module in model.named_modules():
         handles.append(
             module.register_forward_pre_hook(
-                lambda _module, args, name=name: note(taken, name, args[0] if args else None)  # type: ignore[misc]
+                lambda _module, args, name=name: note(taken, name, args[0] if args else None)
             )
         )
-        handles.append(
-            module.register_forward_hook(lambda _module, _args, out, name=name: note(given, name, out))  # type: ignore[misc]
-        )
+        handles.append(module.register_forward_hook(lambda _module, _args, out, name=name: note(given, name, out)))
     try:
         args, kwargs = call_arguments({name: torch.from_numpy(values) for name, values in feeds.items()})
         with evaluating(model), torch.no_grad():

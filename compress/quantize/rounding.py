@@ -43,7 +43,7 @@ class ActivationRounding:
 
     @property
     def range(self) -> tuple[float, float]:
-        low, high = self.quantizer.grid_range.tolist()  # type: ignore[operator, union-attr]
+        low, high = self.quantizer.grid_range.tolist()  # type: ignore[operator]
         return low, high
 
     def set_range_(self, low: float, high: float) -> None:
@@ -51,9 +51,9 @@ class ActivationRounding:
             return
         scale, zero_point = activation_scale(low, high, self.point.qmin, self.point.qmax)
         with torch.no_grad():
-            self.quantizer.grid_range.copy_(torch.tensor([low, high]))  # type: ignore[operator, union-attr]
-            self.quantizer.grid_scale.fill_(scale)  # type: ignore[operator, union-attr]
-            self.quantizer.grid_zero_point.fill_(float(zero_point))  # type: ignore[operator, union-attr]
+            self.quantizer.grid_range.copy_(torch.tensor([low, high]))  # type: ignore[operator]
+            self.quantizer.grid_scale.fill_(scale)  # type: ignore[operator]
+            self.quantizer.grid_zero_point.fill_(float(zero_point))  # type: ignore[operator]
 
 
 @dataclass(frozen=True, kw_only=True)

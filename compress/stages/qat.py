@@ -7,12 +7,10 @@ training would have given anyway.
 
 import difflib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from compress.candidate import Candidate, GateResult
 from compress.code import code_digest
@@ -87,7 +85,7 @@ def scheme_of(spec: Qat, parent: Candidate | None) -> Scheme:
 
 
 def deploy(job: Job, trained: Entry) -> Entry:
-    """The trained weights exported without quantizers, then quantized with the ranges and scales they were trained to."""
+    """The trained weights exported without quantizers, then quantized with the ranges and scales they had."""
     context, exported = job.context, export_trained(job, trained)
     key = {
         "source": exported.digest, "learned": trained.facts["weights"], "ranges": learned(trained)[0],
@@ -185,7 +183,7 @@ def _drop(context: Context, baseline: Trial, trial: Trial) -> GateResult:
     """The paired drop of the recipe's metric on select, with its bounds; it is held to nothing."""
     metric = context.inputs.metric
     pair = Paired(split="select", baseline=baseline.scores, candidate=trial.scores)
-    return judge_drop(Gate(metric=metric.name, max_drop=0.0), metric, pair)
+    return judge_drop(Gate(metric=metric.name, max_drop=0.0, max_relative_drop=None), metric, pair)
 
 
 def _quantize(job: Job, trained: Entry, exported: Entry, folder: Path) -> dict[str, Any]:

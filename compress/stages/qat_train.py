@@ -126,7 +126,8 @@ def train_key(job: Job, scheme: Scheme | None) -> Key:
         "scheme": asdict(scheme) if scheme else None,
         "exclude": sorted(spec.exclude) if scheme else None,
         "threads": torch.get_num_threads(),
-        "code": code_digest("compress.stages.qat_train"),
+        "code": code_digest("compress.train.loop"),
+        "rounding": code_digest("compress.quantize.imitate") if scheme else None,
         "versions": {name: known[name] for name in names if name in known},
     }
 
