@@ -70,6 +70,7 @@ def quantize_static(
     )
     with quiet():
         quantizer.quantize_model()
+    quantizer.model.topological_sort()
     proto = quantizer.model.model
     _check_scales(proto, source)
     if scheme.weight_bits < 8:
