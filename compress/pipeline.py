@@ -19,7 +19,7 @@ from compress.report.html import render_run
 from compress.report.progress import RunProgress
 from compress.report.schema import Report
 from compress.runs import FREE_BYTES, RunFolder, open_run
-from compress.stages import STAGES, analyze, baseline, confirm, explain
+from compress.stages import CHECKS, STAGES, analyze, baseline, confirm, explain
 from compress.stages.context import Context, StepTaken
 from compress.stages.inputs import load_inputs
 from compress.stages.judge import judge, with_speed
@@ -113,6 +113,9 @@ def run(loaded: LoadedRecipe, output: Path, progress: RunProgress, *, force: boo
     context = Context(
         recipe=recipe, inputs=inputs, store=store, listener=listener, deadline=started + 60 * recipe.budget.minutes
     )
+    for spec in recipe.stages:
+        if type(spec) in CHECKS:
+            CHECKS[type(spec)](context, spec)
     lock = _lock(loaded, context)
     folder, continued = open_run(output / "runs", recipe.name, lock, loaded.text)
     listener.folder = folder

@@ -29,7 +29,6 @@ from compress.stages.finish import Made, judge_made
 from compress.stages.imitation import compare_with_imitation
 from compress.stages.qat_train import (
     Job,
-    check,
     compared_feeds,
     imitated_outputs,
     learned,
@@ -51,7 +50,6 @@ def run(context: Context, spec: Qat, model: FloatModel, baseline: Trial) -> list
     parent = best_rounded(context.earlier)
     job = Job(context, spec, model, scheme_of(spec, parent))
     _check_excluded(job)
-    check(job)
     try:
         trained = train_rounded(job)
         made = deploy(job, trained)
@@ -59,6 +57,10 @@ def run(context: Context, spec: Qat, model: FloatModel, baseline: Trial) -> list
         candidate = replace(candidate, seconds=round(time.monotonic() - started, 2))
         context.listener.found(candidate)
         note_control(job, baseline, candidate)
+    except InputError as error:
+        failed = _failed(job, str(error), round(time.monotonic() - started, 2))
+        context.listener.found(failed)
+        return [failed]
     except OutOfTimeError as error:
         context.listener.note(str(error))
         return []
@@ -80,6 +82,8 @@ def scheme_of(spec: Qat, parent: Candidate | None) -> Scheme:
     saturates = facts.saturates(facts.cpu_facts()["flags"])
     name = spec.method if spec.method != "auto" else _scheme_in(parent.name) if parent else None
     name = name or SAFEST[0 if saturates else 1]
+    if spec.weight_bits < 8 and not name.startswith("u8s8-"):
+        name = "u8s8-tensor"  # the narrow grid is that of s8
     scheme = next(scheme for scheme in SCHEMES if scheme.name == name)
     return narrowed(scheme, spec.weight_bits)
 
@@ -158,6 +162,13 @@ def _candidate(job: Job, baseline: Trial, trained: Entry, made: Entry, parent: C
     )  # fmt: skip
     candidate, trial = judge_made(job.context, job.model, baseline, made_file)
     return _kept_or_not(job.context, candidate, trial, parent, baseline)
+
+
+def _failed(job: Job, why: str, seconds: float) -> Candidate:
+    return Candidate(
+        name=f"{job.spec.label}/{job.scheme.name}", stage=job.spec.label, form="int8",
+        parent=job.spec.from_ or "model", note=why, seconds=seconds,
+    )  # fmt: skip
 
 
 def _kept_or_not(

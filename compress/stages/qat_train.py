@@ -5,7 +5,7 @@ Both are one entry of the store each. Its `work/` holds the checkpoints, so that
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,7 @@ PLACED_SAMPLES = 4
 # From here on batch normalisation keeps its statistics and activations their ranges: what is then trained is served.
 FROZEN_FROM = 2 / 3
 WEIGHTS = "model.safetensors"
+CONTROL = "the float control"
 
 
 @dataclass(frozen=True)
@@ -83,18 +84,22 @@ class Job:
         return [*self.spec.exclude, *mask_nodes(path, ranges)]
 
 
-def check(job: Job) -> None:
-    """Raise InputError when the data cannot train: no split, labels that are no classes, one class only."""
-    splits = job.context.inputs.splits
+def check(context: Context, spec: Qat) -> None:
+    """Raise InputError when the data cannot train: no split, too few samples, no classes, one class only."""
+    from compress.train.order import hold_out
+
+    splits = context.inputs.splits
     if "train" not in splits.by_name:
-        fact = f"the data gives no split 'train', which {job.spec.label} learns from"
-        raise InputError("data.ref", fact, f"Return one, or remove the {job.spec.label} stage")
-    if not job.classes:
-        if job.spec.label_weight:
-            fact = f"label_weight wants classes, but the metric is {job.context.inputs.metric.name}"
-            raise InputError(f"{job.place}.label_weight", fact, "Remove it: the float model's own answers are followed")
+        fact = f"the data gives no split 'train', which {spec.label} learns from"
+        raise InputError("data.ref", fact, f"Return one, or remove the {spec.label} stage")
+    hold_out(splits["train"], seed=context.recipe.seed)
+    if not isinstance(context.recipe.metric, str):
+        if spec.label_weight:
+            fact = f"label_weight wants classes, but the metric is {context.inputs.metric.name}"
+            remedy = "Remove it: the float model's own answers are followed"
+            raise InputError(f"stages.{spec.label}.label_weight", fact, remedy)
         return
-    outputs = next(iter(run_torch(job.context.inputs.model, job.context.inputs.feeds).values()))
+    outputs = next(iter(run_torch(context.inputs.model, context.inputs.feeds).values()))
     labels = np.concatenate([labels for _, labels in splits["train"].batches(1024)])
     check_labels(labels, outputs.shape[1], "train")
 
@@ -183,7 +188,7 @@ def _train_control(job: Job, folder: Path) -> dict[str, Any]:
     import copy
 
     model = copy.deepcopy(job.context.inputs.model)
-    facts = _train(job, folder, model, "the float control", lambda _epoch: None)
+    facts = _train(job, folder, model, CONTROL, lambda _epoch: None)
     _write_weights(folder, model.state_dict())
     return facts | {"weights": sha256_of(folder / WEIGHTS)}
 
@@ -220,7 +225,8 @@ def _train(
     from compress.train.loop import train
     from compress.train.progress import Watch
 
-    task = _task(job, model, before_epoch)
+    # The control says what training gives, so it may not end where it began; a start under rounding is worth keeping.
+    task = replace(_task(job, model, before_epoch), keep_start=what != CONTROL)
     watch = Watch(update=job.context.listener.update, stop=job.context.out_of_time, text=f"training {what}")
     record = train(task, job.plan, folder / "work", watch)
     write_json(folder / "train.json", record.as_dict())

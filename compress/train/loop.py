@@ -38,7 +38,7 @@ class Task:
 
     fit, held: samples to train on and to choose the best epoch by; score: outputs by name and labels to scores (n,);
     sign: 1 where higher scores are better, else -1; before_epoch: called with the epoch's number before it starts.
-    place: what errors name.
+    place: what errors name; keep_start: whether the weights it came with may turn out to be the best.
     """
 
     model: nn.Module
@@ -48,11 +48,12 @@ class Task:
     score: Callable[[dict[str, Array], Array], Array]
     sign: int = 1
     place: str = "training"
+    keep_start: bool = True
     before_epoch: Callable[[int], None] = field(default=lambda _epoch: None)
 
 
 def train(task: Task, plan: TrainPlan, work: Path, watch: Watch) -> TrainRecord:
-    """Train `task.model` in place; it ends with the weights of its best epoch, epoch 0 being the weights it came with.
+    """Train `task.model` in place; it ends with the weights of its best epoch; epoch 0 are those it came with.
 
     Checkpoints lie in `work`; one that is there is continued. Raises InputError when there is nothing to train, when
     data or loss break before the first epoch is through, and OutOfTimeError, after a checkpoint, when the watch says
@@ -159,7 +160,8 @@ class _Loop:
 
     def _end_epoch_(self) -> None:
         score = self._score()
-        if self.task.sign * (score - self.state.best_score) > 0:
+        first = not self.state.epochs and not self.task.keep_start
+        if first or self.task.sign * (score - self.state.best_score) > 0:
             self.state.best, self.state.best_score = _copy(self.task.model), score
             self.state.best_epoch = len(self.state.epochs) + 1
         self.state.end_epoch_(score, self.per_epoch)

@@ -28,6 +28,13 @@ from compress.quantize.schemes import SCHEMES, Scheme, narrowed
 CHANNEL, REDUCED, TENSOR, UNSIGNED = SCHEMES[1], SCHEMES[0], SCHEMES[3], SCHEMES[4]
 
 
+class Sum(nn.Module):
+    """A sum and an activation that only this module's forward knows of."""
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return functional.relu(a + b)
+
+
 class Branches(nn.Module):
     """What names cannot find: sums, activations and means in forward, a shortcut, BatchNorm switched partly off."""
 
@@ -38,12 +45,13 @@ class Branches(nn.Module):
         self.two = nn.Conv2d(6, 6, 3, padding=1, groups=6)
         self.norm_two = nn.BatchNorm2d(6)
         self.act = nn.ReLU(inplace=True)
+        self.sum, self.pool = Sum(), nn.MaxPool2d(2)
         self.head = nn.Linear(6, 4)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         first = self.act(self.norm(self.one(images)))
-        second = functional.relu(self.norm_two(self.two(first)) + first)
-        return self.head(functional.max_pool2d(second, 2).mean(dim=(2, 3)))
+        second = self.pool(self.sum(self.norm_two(self.two(first)), first))
+        return self.head(second.mean(dim=(2, 3)))
 
 
 @dataclass(frozen=True)
@@ -148,7 +156,7 @@ def test_ranges_are_those_of_the_net_under_rounding(digits: Case, tmp_path: Path
     calibrated = calibrate(digits.path, digits.split, CONV_OP_TYPES)
     settled = with_ranges(calibrated, after)
     assert range_of(settled, "output") == after["output"]
-    assert len(settled) == len(calibrated)
+    assert set(settled.keys()) == set(calibrated.keys())
 
 
 def test_a_grid_survives_in_the_state_dict(digits: Case, tmp_path: Path):
