@@ -123,7 +123,7 @@ def _mapping(seen: _Seen) -> Sentence:
 
 
 def _choice(seen: _Seen) -> Sentence:
-    options = re.findall(r"'([^']*)'", seen.limits["expected"])
+    options = [text or number for text, number in re.findall(r"'([^']*)'|\b(\d+)\b", seen.limits["expected"])]
     expected = " or ".join(options)
     remedy = suggest(seen.value, options, label="Known") if isinstance(seen.value, str) else f"Write {expected}"
     return f"expected {expected}, got {show_value(seen.value)}", remedy

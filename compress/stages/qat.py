@@ -39,6 +39,7 @@ from compress.stages.qat_train import (
 from compress.stages.trial import Trial, evaluate
 from compress.store import Entry
 
+CONTROL = "the float model, trained as long without rounding"
 SAFEST = ("u8s8-channel-reduced", "u8s8-channel")
 
 
@@ -46,25 +47,20 @@ def run(context: Context, spec: Qat, model: FloatModel, baseline: Trial) -> list
     """One candidate, or none when the budget ends first; the next run then goes on from the checkpoint."""
     from compress.train.loop import OutOfTimeError
 
-    started = time.monotonic()
+    started, found = time.monotonic(), []
     parent = best_rounded(context.earlier)
     job = Job(context, spec, model, scheme_of(spec, parent))
     _check_excluded(job)
     try:
-        trained = train_rounded(job)
-        made = deploy(job, trained)
-        candidate = _candidate(job, baseline, trained, made, parent)
+        candidate = _make(job, baseline, parent)
         candidate = replace(candidate, seconds=round(time.monotonic() - started, 2))
         context.listener.found(candidate)
-        note_control(job, baseline, candidate)
-    except InputError as error:
-        failed = _failed(job, str(error), round(time.monotonic() - started, 2))
-        context.listener.found(failed)
-        return [failed]
+        found.append(candidate)
+        if candidate.artefact:
+            note_control(job, baseline, candidate)
     except OutOfTimeError as error:
         context.listener.note(str(error))
-        return []
-    return [candidate]
+    return found
 
 
 def best_rounded(earlier: Sequence[Candidate]) -> Candidate | None:
@@ -128,8 +124,14 @@ def note_control(job: Job, baseline: Trial, candidate: Candidate) -> None:
     """A ledger row for the float model after the same training, judged as a float file on the same samples."""
     context, label, started = job.context, job.spec.label, time.monotonic()
     name = f"{label}/control"
-    trained = train_control(job)
-    exported = export_trained(job, trained)
+    try:
+        trained = train_control(job)
+        exported = export_trained(job, trained)
+    except InputError as error:
+        why = f"the control could not be trained: {error}"
+        context.listener.note(f"  {name}: {why}")
+        context.listener.stepped(StepTaken(name=name, changed=CONTROL, why=why, entered=False))
+        return
     trial = evaluate(context, exported.path / "model.onnx", exported.digest, "select", reference=baseline.outputs)
     metric = context.inputs.metric.name
     before, after = baseline.metrics[metric].value or 0.0, trial.metrics[metric].value or 0.0
@@ -145,15 +147,25 @@ def note_control(job: Job, baseline: Trial, candidate: Candidate) -> None:
     )  # fmt: skip
     seconds = round(time.monotonic() - started, 2)
     context.listener.note(f"  {name}: {why}")
-    step = StepTaken(
-        name=name, changed="the float model, trained as long", why=why, entered=True, made=(control,), seconds=seconds
-    )
+    step = StepTaken(name=name, changed=CONTROL, why=why, entered=True, made=(control,), seconds=seconds)
     context.listener.stepped(step)
 
 
-def _candidate(job: Job, baseline: Trial, trained: Entry, made: Entry, parent: Candidate | None) -> Candidate:
-    path, note = made.path / "model.onnx", _training_note(trained)
-    exported = export_trained(job, trained)
+def _make(job: Job, baseline: Trial, parent: Candidate | None) -> Candidate:
+    """Train, deploy and judge; what breaks on the way is a failed candidate with the reason."""
+    try:
+        trained = train_rounded(job)
+        return _candidate(job, baseline, trained, parent)
+    except InputError as error:
+        return Candidate(
+            name=f"{job.spec.label}/{job.scheme.name}", stage=job.spec.label, form="int8",
+            parent=job.spec.from_ or "model", note=str(error),
+        )  # fmt: skip
+
+
+def _candidate(job: Job, baseline: Trial, trained: Entry, parent: Candidate | None) -> Candidate:
+    made, exported, note = deploy(job, trained), export_trained(job, trained), _training_note(trained)
+    path = made.path / "model.onnx"
     compared = compare_with_imitation(path, compared_feeds(job), imitated_outputs(trained))
     made_file = Made(
         name=f"{job.spec.label}/{job.scheme.name}", stage=job.spec.label, parent=job.spec.from_ or "model",
@@ -162,13 +174,6 @@ def _candidate(job: Job, baseline: Trial, trained: Entry, made: Entry, parent: C
     )  # fmt: skip
     candidate, trial = judge_made(job.context, job.model, baseline, made_file)
     return _kept_or_not(job.context, candidate, trial, parent, baseline)
-
-
-def _failed(job: Job, why: str, seconds: float) -> Candidate:
-    return Candidate(
-        name=f"{job.spec.label}/{job.scheme.name}", stage=job.spec.label, form="int8",
-        parent=job.spec.from_ or "model", note=why, seconds=seconds,
-    )  # fmt: skip
 
 
 def _kept_or_not(

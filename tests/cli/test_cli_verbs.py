@@ -14,7 +14,7 @@ from compress.__main__ import main
 from compress.cli.app import VERBS
 from compress.cli.schema import SCHEMAS
 from compress.errors import EnvironmentProblem
-from compress.recipe.packaged import SCHEMA_COMMENT, list_packaged
+from compress.recipe.packaged import SCHEMA_COMMENT, Packaged, list_packaged
 from compress.recipe.schema import recipe_schema
 
 RECIPE = """\
@@ -56,7 +56,7 @@ def test_check_tells_every_problem_of_every_recipe(capsys: pytest.CaptureFixture
     assert err.splitlines() == [
         "bad.yaml:2:1: name: expected text, got 5. Put it in quotes.",
         "bad.yaml:7:23: gates[1].mn: unknown key. Did you mean 'min'?",
-        "none.yaml: no such file. Packaged recipes: int8, int8-mobile. Copy one with: compress cp int8 .",
+        "none.yaml: no such file. Packaged recipes: int4-mobile, int8, int8-mobile. Copy one with: compress cp int8 .",
     ]
 
 
@@ -87,14 +87,18 @@ def test_ls_prints_the_opening_comments(capsys: pytest.CaptureFixture[str]):
     assert "yaml-language-server" not in text
 
 
+def packaged(name: str) -> Packaged:
+    return next(recipe for recipe in list_packaged() if recipe.name == name)
+
+
 def test_ls_speaks_json(capsys: pytest.CaptureFixture[str]):
     assert main(["ls", "--json"]) == 0
-    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["int8", "int8-mobile"]
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["int4-mobile", "int8", "int8-mobile"]
 
 
 def test_cat_prints_the_file(capsys: pytest.CaptureFixture[str]):
     assert main(["cat", "int8"]) == 0
-    assert capsys.readouterr().out == list_packaged()[0].path.read_text(encoding="utf-8")
+    assert capsys.readouterr().out == packaged("int8").path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("verb", ["cat", "cp"])
@@ -109,7 +113,7 @@ def test_cp_copies_the_recipe_with_a_schema_that_exists(dest: list[str], made: s
     first, rest = (folder / made).read_text(encoding="utf-8").split("\n", 1)
     schema = Path(first.removeprefix(SCHEMA_COMMENT).removeprefix("file://"))
     assert json.loads(schema.read_text(encoding="utf-8"))["$id"] == "compress.recipe/1"
-    assert rest == list_packaged()[0].path.read_text(encoding="utf-8").split("\n", 1)[1]
+    assert rest == packaged("int8").path.read_text(encoding="utf-8").split("\n", 1)[1]
     assert yaml.safe_load(rest)["name"] == "int8"
     assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
 
