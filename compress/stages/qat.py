@@ -185,7 +185,7 @@ def _kept_or_not(
     path = Path(str(parent.artefact))
     before = evaluate(context, path, context.store.digest_at(path.parent), "select", reference=baseline.outputs)
     drop = _drop(context, before, trial)
-    value, low, high = -(drop.value or 0.0), -(drop.high or 0.0), -(drop.low or 0.0)
+    value, low, high = (0.0 - (end or 0.0) for end in (drop.value, drop.high, drop.low))
     words = f"{drop.metric} {value:+.4f} [{low:+.4f}, {high:+.4f}] against {parent.name} ({drop.note})"
     better = low > 0 or (value >= 0 and candidate.outcome == "pass" and parent.outcome != "pass")
     if better:
