@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from compress.candidate import Candidate, GateResult, Outcome, Value
+from compress.errors import InputError
 from compress.recipe.spec import Qat
 from compress.stages import CHECKS, STAGES, qat
 from compress.stages.imitation import compare_with_imitation
 from compress.stages.qat import best_rounded, scheme_of
+from compress.train.loop import OutOfTimeError
 
 
 def candidate(name: str, closeness: float | None, *missed: str, artefact: str | None = "model.onnx") -> Candidate:
@@ -117,6 +119,46 @@ def test_a_file_that_gives_something_else_than_was_trained_is_told(monkeypatch):
         assert found.agrees is agrees
         assert words in found.note
         assert found.agreement is not None
+
+
+class Told:
+    """A context whose listener only remembers."""
+
+    def __init__(self) -> None:
+        self.candidates: list[Candidate] = []
+        self.notes: list[str] = []
+        self.earlier = ()
+        self.listener = self
+
+    def found(self, one: Candidate) -> None:
+        self.candidates.append(one)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def run_with(monkeypatch: pytest.MonkeyPatch, error: Exception) -> tuple[Told, list[Candidate]]:
+    def broken(_job: object) -> None:
+        raise error
+
+    told = Told()
+    monkeypatch.setattr(qat, "_check_excluded", lambda _job: None)
+    monkeypatch.setattr(qat, "train_rounded", broken)
+    return told, qat.run(told, Qat(method="u8s8-tensor"), None, None)  # type: ignore[arg-type]
+
+
+def test_a_training_that_breaks_is_a_failed_candidate_with_the_reason(monkeypatch):
+    told, found = run_with(monkeypatch, InputError("stages.qat", "the loss became nan at step 3", "Lower it"))
+    assert found == told.candidates
+    assert (found[0].name, found[0].outcome, found[0].artefact) == ("qat/u8s8-tensor", "fail", None)
+    assert found[0].note == "stages.qat: the loss became nan at step 3. Lower it."
+
+
+def test_the_budgets_end_in_training_makes_no_candidate_and_says_how_to_go_on(monkeypatch):
+    error = OutOfTimeError("stages.qat", "the budget ended after step 3 of 9", "Raise budget.minutes")
+    told, found = run_with(monkeypatch, error)
+    assert found == told.candidates == []
+    assert told.notes == ["stages.qat: the budget ended after step 3 of 9. Raise budget.minutes."]
 
 
 def test_every_check_belongs_to_a_stage():
