@@ -8,8 +8,16 @@ from compress.gate import sentence
 from compress.recipe.spec import COST_METRICS, SPEED_METRICS, Stage
 
 # What each stage can improve over the float model. Everything else it can only keep or lose.
-CHANGES: dict[str, frozenset[str]] = {"ptq": frozenset({*SPEED_METRICS, *COST_METRICS})}
-WHAT: dict[str, str] = {"ptq": "weights and activations to 8 bits"}
+CHANGES: dict[str, frozenset[str]] = {
+    "ptq": frozenset({*SPEED_METRICS, *COST_METRICS}),
+    "qat": frozenset({*SPEED_METRICS, *COST_METRICS}),
+}
+WHAT: dict[str, str] = {
+    "ptq": "weights and activations to 8 bits",
+    "qat": "weights trained to bear the target's rounding",
+}
+# What it starts from stays as fast and as large as it is: the graph does not change.
+KEEPS_SPEED = frozenset({"qat"})
 
 
 # Speeds of two files closer than this trade places from one run to the next; a choice must not hang on that.
@@ -22,8 +30,15 @@ class Decision:
     why: str
 
 
-def decide(stage: Stage, best: Candidate, *, out_of_time: bool) -> Decision:
-    """Whether to enter a rung. best: the best candidate so far, at first the float model itself."""
+def decide(stage: Stage, best: Candidate, *, out_of_time: bool, earlier: Sequence[Candidate] = ()) -> Decision:
+    """Whether to enter a rung. best: the best candidate so far, at first the float model itself.
+
+    earlier: every candidate so far. A rung that keeps the speed of what it starts from is entered for one that has
+    the speed and the size already and misses something else.
+    """
+    compressed = [candidate for candidate in earlier if candidate.form != "float" and candidate.artefact]
+    if stage.kind in KEEPS_SPEED and compressed:
+        return _decide_for_quality(stage, best, compressed, out_of_time=out_of_time)
     missed = [gate for gate in best.gates if gate.outcome != "pass"]
     if out_of_time:
         return Decision(entered=False, why="the budget is used up")
@@ -36,6 +51,29 @@ def decide(stage: Stage, best: Candidate, *, out_of_time: bool) -> Decision:
         names = ", ".join(dict.fromkeys(gate.metric for gate in missed))
         return Decision(entered=False, why=f"{best.name} misses {names}, which {stage.kind} cannot raise")
     return Decision(entered=True, why=f"{best.name} misses {'; '.join(map(sentence, reachable or missed))}")
+
+
+def _decide_for_quality(
+    stage: Stage, best: Candidate, compressed: Sequence[Candidate], *, out_of_time: bool
+) -> Decision:
+    """Whether a compressed candidate is fast and small enough, and only what training can mend is missed."""
+    if out_of_time:
+        return Decision(entered=False, why="the budget is used up")
+    if best.outcome == "pass":
+        why = f"{best.name} passes every gate already"
+        always = stage.run == "always"
+        return Decision(entered=always, why=f"run: always ({why})" if always else why)
+    fixed = min(compressed, key=lambda one: len(_missed_of(one, CHANGES[stage.kind])))
+    beyond = _missed_of(fixed, CHANGES[stage.kind])
+    if beyond and stage.run != "always":
+        names = ", ".join(dict.fromkeys(gate.metric for gate in beyond))
+        return Decision(entered=False, why=f"{fixed.name} misses {names}, which {stage.kind} cannot change")
+    missed = [gate for gate in fixed.gates if gate.outcome != "pass"]
+    return Decision(entered=True, why=f"{fixed.name} misses {'; '.join(map(sentence, missed)) or 'nothing'}")
+
+
+def _missed_of(candidate: Candidate, metrics: frozenset[str]) -> list[GateResult]:
+    return [gate for gate in candidate.gates if gate.outcome != "pass" and gate.metric in metrics]
 
 
 def choose(candidates: Sequence[Candidate]) -> Candidate | None:

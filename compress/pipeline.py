@@ -3,7 +3,7 @@
 import platform
 import shutil
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from compress.report.html import render_run
 from compress.report.progress import RunProgress
 from compress.report.schema import Report
 from compress.runs import FREE_BYTES, RunFolder, open_run
-from compress.stages import STAGES, analyze, baseline, confirm, explain
+from compress.stages import CHECKS, STAGES, analyze, baseline, confirm, explain
 from compress.stages.context import Context, StepTaken
 from compress.stages.inputs import load_inputs
 from compress.stages.judge import judge, with_speed
@@ -113,6 +113,9 @@ def run(loaded: LoadedRecipe, output: Path, progress: RunProgress, *, force: boo
     context = Context(
         recipe=recipe, inputs=inputs, store=store, listener=listener, deadline=started + 60 * recipe.budget.minutes
     )
+    for spec in recipe.stages:
+        if type(spec) in CHECKS:
+            CHECKS[type(spec)](context, spec)
     lock = _lock(loaded, context)
     folder, continued = open_run(output / "runs", recipe.name, lock, loaded.text)
     listener.folder = folder
@@ -151,14 +154,15 @@ def _climb(context: Context, findings: Findings, folder: RunFolder, progress: Ru
     findings.candidates.append(float_candidate)
     for number, spec in enumerate(context.recipe.stages, start=2):
         best = ladder.best_so_far(findings.candidates) or float_candidate
-        decision = ladder.decide(spec, best, out_of_time=context.out_of_time())
+        decision = ladder.decide(spec, best, out_of_time=context.out_of_time(), earlier=findings.candidates)
         if not decision.entered:
             findings.ledger.append(assemble.skipped_row(spec.label, ladder.WHAT[spec.kind], decision.why))
             progress.note(f"{spec.label}: not entered, {decision.why}")
             continue
         began = time.monotonic()
         with progress.step(spec.label, decision.why):
-            made = STAGES[type(spec)](context, spec, model, trial)
+            known = replace(context, earlier=tuple(findings.candidates))
+            made = STAGES[type(spec)](known, spec, model, trial)
         for candidate in made:
             if candidate.artefact:
                 folder.link(f"{number:02d}-{candidate.name.replace('/', '-')}", Path(candidate.artefact).parent)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Literal
 
 from compress.ladder import WHAT
 from compress.recipe.load import LoadedRecipe
-from compress.recipe.spec import Ptq, Recipe
+from compress.recipe.spec import Ptq, Qat, Recipe, Stage
 from compress.store import Entry, Key, Store
 
 if TYPE_CHECKING:
+    from compress.quantize.schemes import Scheme
     from compress.stages.context import Context
 
 State = Literal["cached", "run", "maybe"]
@@ -23,6 +24,7 @@ FIRST_GUESS = {
     "analyze": 5.0,
     "baselines": 20.0,
     "ptq": 75.0,
+    "qat": 600.0,
     "confirm": 25.0,
     "report": 4.0,
 }
@@ -46,7 +48,8 @@ def estimates(recipe: Recipe, output: Path) -> list[tuple[str, float | None]]:
     store = Store(output / ".compress" / "store")
     names = ["inputs", "export", "analyze", "baselines", *(stage.label for stage in recipe.stages), "confirm", "report"]
     usual = {"export": store.usual_seconds("export")}
-    return [(name, usual.get(name) or FIRST_GUESS.get(name, FIRST_GUESS["ptq"])) for name in names]
+    kinds = {stage.label: stage.kind for stage in recipe.stages}
+    return [(name, usual.get(name) or FIRST_GUESS[kinds.get(name, name)]) for name in names]
 
 
 def plan(loaded: LoadedRecipe, output: Path) -> list[Step]:
@@ -96,7 +99,22 @@ def _float_steps(context: "Context", entry: Entry | None) -> list[Step]:
     return [_step(context.store, parts[name], name, what, FIRST_GUESS[name]) for name, what in whats.items()]
 
 
-def _stage_steps(context: "Context", spec: Ptq, entry: Entry | None) -> list[Step]:
+def _stage_steps(context: "Context", spec: Stage, entry: Entry | None) -> list[Step]:
+    return _qat_steps(context, spec) if isinstance(spec, Qat) else _ptq_steps(context, spec, entry)  # type: ignore[arg-type]
+
+
+def _qat_steps(context: "Context", spec: Qat) -> list[Step]:
+    """What is trained depends on what ptq finds, so only the time can be told, from trainings made here before."""
+    usual = context.store.usual_seconds("train")
+    seconds = FIRST_GUESS["qat"] if usual is None else 2 * usual
+    why = (
+        f"{WHAT['qat']}; {spec.epochs} epochs, then as many for the float model as a control; "
+        "if an accuracy or fidelity gate is missed"
+    )
+    return [Step(name=spec.label, state="maybe", why=why, seconds=seconds, guessed=usual is None)]
+
+
+def _ptq_steps(context: "Context", spec: Ptq, entry: Entry | None) -> list[Step]:
     """The rung and, where the float file is known, each scheme it would try."""
     from compress.quantize.schemes import LINEAR_HEAVY, scheme_names, schemes_for
     from compress.quantize.ways import METHOD_STEPS, steps_for
@@ -115,13 +133,13 @@ def _stage_steps(context: "Context", spec: Ptq, entry: Entry | None) -> list[Ste
     rows = [
         _step(
             context.store,
-            _scheme_parts(context, spec, entry, scheme.name),
+            _scheme_parts(context, spec, entry, scheme),
             scheme.name,
             "quantize, audit, measure",
             SECONDS_PER_SCHEME,
             depth=1,
         )
-        for scheme in schemes_for(linear_share=share, method=spec.method)
+        for scheme in schemes_for(linear_share=share, method=spec.method, weight_bits=spec.weight_bits)
     ]
     state: State = "cached" if all(row.state == "cached" for row in rows) else "maybe"
     if spec.method == "auto":
@@ -130,15 +148,13 @@ def _stage_steps(context: "Context", spec: Ptq, entry: Entry | None) -> list[Ste
     return [Step(name=spec.label, state=state, why=why), *rows]
 
 
-def _scheme_parts(context: "Context", spec: Ptq, entry: Entry, name: str) -> list[Part]:
+def _scheme_parts(context: "Context", spec: Ptq, entry: Entry, scheme: "Scheme") -> list[Part]:
     """Every entry that trying one scheme makes; those after the first are known only when the file is there."""
-    from compress.quantize.schemes import SCHEMES
     from compress.quantize.ways import Way
     from compress.stages.ptq_files import way_key
     from compress.stages.ptq_try import SCREENING, audit_key
     from compress.stages.trial import batch_key, scores_key, timing_key
 
-    scheme = next(scheme for scheme in SCHEMES if scheme.name == name)
     first = ("ptq", way_key(context, spec, entry.digest, Way(scheme=scheme)))
     made = context.store.find(*first)
     if made is None:

@@ -10,7 +10,7 @@ from compress.files import digest_of
 
 PACKAGES = (
     "torch", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu", "torch-pruning", "nvidia-modelopt",
-    "datasets", "numpy", "scipy", "safetensors", "pydantic",
+    "accelerate", "datasets", "numpy", "scipy", "safetensors", "pydantic",
 )  # fmt: skip
 INT8_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "avx512_bf16", "asimddp", "i8mm")
 VNNI_FLAGS = ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")

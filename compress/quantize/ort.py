@@ -1,7 +1,7 @@
 """Quantize an ONNX file for ONNX Runtime's CPU provider: static Q/DQ or dynamic, by a scheme."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from compress.errors import InputError
 from compress.export.onnx import quiet
 from compress.files import write_with
 from compress.measure.stats import sqnr_db
+from compress.quantize.grid import narrow_weights_
 from compress.quantize.schemes import Scheme
 
 if TYPE_CHECKING:
@@ -34,10 +35,18 @@ def op_types_for(*, linear_heavy: bool) -> tuple[str, ...]:
 
 
 def quantize_static(
-    source: Path, target: Path, scheme: Scheme, ranges: "TensorsData", op_types: Sequence[str], exclude: Sequence[str]
+    source: Path,
+    target: Path,
+    scheme: Scheme,
+    ranges: "TensorsData",
+    op_types: Sequence[str],
+    exclude: Sequence[str],
+    *,
+    weight_scales: Mapping[str, Array] | None = None,
 ) -> None:
     """Write `source` with Q/DQ pairs to `target`. ranges: from `calibrate`; exclude: node names left in float.
 
+    weight_scales: by initialiser's name, for a scheme of fewer than 8 bits whose scales were learned.
     q = clamp(round(x / scale) + zero_point, qmin, qmax). Raises InputError when nothing could be quantized.
     """
     import onnx
@@ -46,6 +55,7 @@ def quantize_static(
 
     types = {"u8": QuantType.QUInt8, "s8": QuantType.QInt8}
     model = onnx.shape_inference.infer_shapes(onnx.load(source))
+    floats = {item.name: onnx.numpy_helper.to_array(item) for item in model.graph.initializer}
     quantizer = QDQQuantizer(
         model,
         per_channel=scheme.per_channel,
@@ -60,8 +70,11 @@ def quantize_static(
     )
     with quiet():
         quantizer.quantize_model()
+    quantizer.model.topological_sort()
     proto = quantizer.model.model
     _check_scales(proto, source)
+    if scheme.weight_bits < 8:
+        narrow_weights_(proto, floats, scheme.weight_bits, weight_scales)
     _order_deterministically_(proto)
     write_with(target, lambda temporary: onnx.save(proto, str(temporary)))
 

@@ -5,13 +5,16 @@ activations are left out: on this provider they become DequantizeLinear + float 
 every net tried.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scheme:
-    """activation, weight: `u8` or `s8`; reduced: 7-bit weights, which keeps u8 x s8 sums inside 16 bits."""
+    """activation, weight: `u8` or `s8`; reduced: 7-bit weights, which keeps u8 x s8 sums inside 16 bits.
+
+    weight_bits: below 8, s8 weights use only the 2^bits - 1 values around zero, whatever they are stored in.
+    """
 
     name: str
     kind: Literal["static", "dynamic"]
@@ -19,6 +22,7 @@ class Scheme:
     weight: Literal["u8", "s8"] = "s8"
     per_channel: bool = False
     reduced: bool = False
+    weight_bits: int = 8
 
 
 SCHEMES = (
@@ -34,12 +38,29 @@ SCHEMES = (
 LINEAR_HEAVY = 0.5
 
 
-def schemes_for(*, linear_share: float, method: str) -> list[Scheme]:
+def schemes_for(*, linear_share: float, method: str, weight_bits: int = 8) -> list[Scheme]:
     """The schemes to try. linear_share: share of macs in matrix products; method: `auto` or one scheme's name.
 
     Dynamic quantization makes convolutions several times slower, so it is tried on Linear-heavy nets only.
+    weight_bits below 8 leaves the static s8 schemes; sums of such small weights cannot overflow, so none is reduced.
     Raises ValueError on an unknown name.
     """
+    chosen = _schemes_of(linear_share=linear_share, method=method)
+    if weight_bits == 8:
+        return chosen
+    narrow = [narrowed(one, weight_bits) for one in chosen if one.kind == "static" and one.weight == "s8"]
+    return list(dict.fromkeys(narrow))
+
+
+def narrowed(scheme: Scheme, weight_bits: int) -> Scheme:
+    """The scheme on a narrower grid of weights: `u8s8-tensor` with 4 bits is `u8s8-tensor-w4`."""
+    if weight_bits == 8:
+        return scheme
+    name = f"{scheme.name.removesuffix('-reduced')}-w{weight_bits}"
+    return replace(scheme, name=name, reduced=False, weight_bits=weight_bits)
+
+
+def _schemes_of(*, linear_share: float, method: str) -> list[Scheme]:
     if method != "auto":
         chosen = [scheme for scheme in SCHEMES if scheme.name == method]
         if not chosen:

@@ -61,6 +61,8 @@ def written_path(path: KeyPath, bodies: tuple[KeyPath, ...]) -> KeyPath:
 
 
 def _without_union_tag(path: KeyPath) -> KeyPath:
+    if len(path) > 2 and path[0] == "stages" and path[2] in STAGE_TYPES:
+        return (*path[:2], *path[3:])
     return (path[0], *path[2:]) if len(path) > 1 and path[0] == "metric" else path
 
 
@@ -121,7 +123,7 @@ def _mapping(seen: _Seen) -> Sentence:
 
 
 def _choice(seen: _Seen) -> Sentence:
-    options = re.findall(r"'([^']*)'", seen.limits["expected"])
+    options = [text or number for text, number in re.findall(r"'([^']*)'|\b(\d+)\b", seen.limits["expected"])]
     expected = " or ".join(options)
     remedy = suggest(seen.value, options, label="Known") if isinstance(seen.value, str) else f"Write {expected}"
     return f"expected {expected}, got {show_value(seen.value)}", remedy

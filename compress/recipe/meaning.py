@@ -20,6 +20,7 @@ from compress.recipe.spec import (
     Gate,
     MetricSpec,
     Recipe,
+    Stage,
 )
 from compress.recipe.words import KeyPath, show_value, suggest
 
@@ -118,11 +119,19 @@ def _stages(recipe: Recipe, bodies: tuple[KeyPath, ...]) -> Iterator[Problem]:
             fact = f"{stage.kind} takes a {needs} candidate, but '{source}' makes {made[source]}"
             remedy = f"Remove `from`, or name a {needs} one: {', '.join(floats)}"
             yield Problem(path=(*body, "from"), fact=fact, remedy=remedy)
+        yield from _narrow_weights(stage, body)
         if name in made:
             where = (*body, "name") if stage.name else body[:2]
             remedy = f"Give it another, e.g. {stage.kind}: {{name: {name}-2}}"
             yield Problem(path=where, fact=f"the stage name '{name}' is taken", remedy=remedy)
         made[name] = makes
+
+
+def _narrow_weights(stage: Stage, body: KeyPath) -> Iterator[Problem]:
+    bits, method = getattr(stage, "weight_bits", 8), getattr(stage, "method", "auto")
+    if bits < 8 and method != "auto" and not method.startswith("u8s8-"):
+        fact = f"{method} keeps weights of 8 bits"
+        yield Problem(path=(*body, "weight_bits"), fact=fact, remedy="Remove it, or write method: u8s8-channel")
 
 
 def _references(recipe: Recipe, folders: Sequence[Path]) -> Iterator[Problem]:

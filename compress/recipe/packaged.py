@@ -5,6 +5,8 @@ from pathlib import Path
 
 from compress.recipe.words import closest
 
+# What to start from when nothing else is known.
+FIRST = "int8"
 SCHEMA_FILE = "recipe.schema.json"
 SCHEMA_COMMENT = "# yaml-language-server: $schema="
 
@@ -46,7 +48,7 @@ def hint_at_packaged(missing: Path) -> str:
     names = [recipe.name for recipe in list_packaged()]
     if not names:
         return "Check the path"
-    meant = closest(missing.stem, names) or names[0]
+    meant = closest(missing.stem, names) or (FIRST if FIRST in names else names[0])
     return f"Packaged recipes: {', '.join(names)}. Copy one with: compress cp {meant} ."
 
 

@@ -1,8 +1,9 @@
 """The recipe: what a user writes, checked before anything runs. Pure pydantic, no torch."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 SPEED_METRICS = ("speedup", "latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput_per_s")
 COST_METRICS = ("size_bytes", "size_ratio", "peak_memory_bytes")
@@ -122,6 +123,14 @@ Method = Literal[
 ]
 
 
+# The static ones: what is rounded on the fly has no range to train with.
+TrainedMethod = Literal[
+    "auto", "u8s8-channel-reduced", "u8s8-channel", "u8s8-tensor-reduced", "u8s8-tensor", "u8u8-tensor"
+]
+# Bits of the grid that weights lie on. Activations keep 8.
+WeightBits = Literal[8, 4, 3]
+
+
 class Ptq(Stage):
     """Post-training quantization: cheap steps before dear ones, tried on the target; the first that passes is kept."""
 
@@ -129,6 +138,49 @@ class Ptq(Stage):
 
     method: Method = Field("auto", description="auto: climb from schemes to mixed precision; or one scheme or step")
     exclude: list[str] = Field(default_factory=list, description="ONNX node names to leave in float")
+    weight_bits: WeightBits = Field(8, description="bits of the weights' grid; 4 and 3 are stored two to a byte")
+
+
+class Qat(Stage):
+    """Quantization-aware training: the float model learns to live with the target's rounding, and is then rounded."""
+
+    kind: ClassVar[str] = "qat"
+
+    epochs: Positive = Field(3, description="passes over the train split; the float control gets as many")
+    learning_rate: Annotated[float, Field(gt=0, lt=10)] = Field(
+        0.001, description="peak rate, after a warm-up and before a cosine; about a tenth of what trained the model"
+    )
+    batch_size: Annotated[int, Field(ge=2)] = Field(64, description="samples of one step")
+    optimizer: Literal["adamw", "sgd"] = Field("adamw", description="what trained the model is a good choice")
+    temperature: Annotated[float, Field(gt=0)] = Field(
+        4.0, description="softens the float model's answers that are learned from, where outputs are classes"
+    )
+    label_weight: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.0, description="share of the loss that the labels of the train split get; top1 only"
+    )
+    method: TrainedMethod = Field(
+        "auto", description="auto: the scheme of the best ptq candidate before; or the name of one"
+    )
+    weight_bits: WeightBits = Field(8, description="bits of the weights' grid; 4 and 3 are stored two to a byte")
+    exclude: list[str] = Field(default_factory=list, description="ONNX node names to leave in float")
+
+
+class StageBody(dict[str, Any]):
+    """A stage's own keys and, beside them, the kind they are written under."""
+
+    def __init__(self, kind: str, body: Mapping[str, Any]) -> None:
+        super().__init__(body)
+        self.kind = kind
+
+
+def _kind_of(stage: Any) -> str:
+    return str(getattr(stage, "kind", Ptq.kind))
+
+
+AnyStage = Annotated[
+    Annotated[Ptq, Tag(Ptq.kind)] | Annotated[Qat, Tag(Qat.kind)],
+    Discriminator(_kind_of),
+]
 
 
 class Recipe(Spec):
@@ -143,7 +195,9 @@ class Recipe(Spec):
     target: Target = Target()
     gates: list[Gate] = Field(min_length=1)
     budget: Budget = Budget()
-    stages: list[Ptq] = Field(min_length=1, description="cheap to expensive; a bare name is a stage with its defaults")
+    stages: list[AnyStage] = Field(
+        min_length=1, description="cheap to expensive; a bare name is a stage with its defaults"
+    )
     export: list[Literal["onnx"]] = ["onnx"]
 
     @property
@@ -153,10 +207,10 @@ class Recipe(Spec):
 
 
 # Known names that this version cannot run yet; `check` says so instead of "unknown".
-PLANNED_STAGES = ("qat", "prune", "distill")
-STAGE_TYPES: dict[str, type[Stage]] = {"ptq": Ptq}
+PLANNED_STAGES = ("prune", "distill")
+STAGE_TYPES: dict[str, type[Stage]] = {"ptq": Ptq, "qat": Qat}
 # `from: model` is the float model itself.
 MODEL = "model"
 # The form a stage needs and the form it makes.
-STAGE_FORMS: dict[str, tuple[str, str]] = {"ptq": ("float", "int8")}
+STAGE_FORMS: dict[str, tuple[str, str]] = {"ptq": ("float", "int8"), "qat": ("float", "int8")}
 PLANNED_REFS = ("torchvision:", "timm:", "hf:", "onnx:", "imagefolder:", "parquet:", "csv:", "webdataset:")

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from compress.recipe.places import Problem
-from compress.recipe.spec import PLANNED_STAGES, STAGE_TYPES, Stage
+from compress.recipe.spec import PLANNED_STAGES, STAGE_TYPES, Stage, StageBody
 from compress.recipe.words import KeyPath, show_value, suggest
 
 
@@ -35,7 +35,7 @@ def write_stage(stage: Stage) -> dict[str, Any]:
 
 def _normalise(stage: Any, path: KeyPath) -> tuple[Any, KeyPath, Problem | None]:
     if isinstance(stage, str):
-        return {}, path, _unknown_kind(stage, path)
+        return StageBody(stage, {}) if stage in STAGE_TYPES else {}, path, _unknown_kind(stage, path)
     if not isinstance(stage, dict) or len(stage) != 1:
         found = f"{len(stage)} keys" if isinstance(stage, dict) else show_value(stage)
         fact = f"a stage is one name, or one name with its mapping; got {found}"
@@ -47,7 +47,7 @@ def _normalise(stage: Any, path: KeyPath) -> tuple[Any, KeyPath, Problem | None]
     if body is not None and not isinstance(body, dict):
         fact, remedy = f"expected a mapping, got {show_value(body)}", f"Write {kind}, or {kind}: {{key: value}}"
         return {}, path, Problem(path=(*path, kind), fact=fact, remedy=remedy)
-    return body or {}, (*path, kind), None
+    return StageBody(kind, body or {}), (*path, kind), None
 
 
 def _unknown_kind(kind: str, path: KeyPath) -> Problem | None:

@@ -47,6 +47,8 @@ class Context:
     store: Store
     listener: Listener
     deadline: float
+    # What the stages before this one have found.
+    earlier: tuple[Candidate, ...] = ()
 
     @property
     def bench(self) -> Bench:

@@ -60,7 +60,9 @@ def run(context: Context, spec: Ptq, model: FloatModel, baseline: Trial) -> list
     _check_excluded(spec, model.path)
     climb = Climb(Source(context, spec, model), baseline)
     if spec.method == "auto":
-        for step in steps_for(linear_heavy=climb.source.linear_heavy):
+        # The dearer steps round to 8 bits; narrower grids are what `qat` trains for.
+        steps = steps_for(linear_heavy=climb.source.linear_heavy)
+        for step in steps if spec.weight_bits == 8 else steps[:1]:
             if climb.out_of_time(step) or not _take_(climb, step):
                 break
     else:
@@ -87,8 +89,9 @@ def _take_(climb: Climb, step: Step) -> bool:
 
 def _try_step_(climb: Climb, step: Step) -> None:
     if step == "variants":
-        share = climb.source.linear_share
-        ways = [Way(scheme=scheme) for scheme in schemes_for(linear_share=share, method="auto")]
+        share, bits = climb.source.linear_share, climb.source.spec.weight_bits
+        schemes = schemes_for(linear_share=share, method="auto", weight_bits=bits)
+        ways = [Way(scheme=scheme) for scheme in schemes]
     elif step == "mixed":
         _try_mixed_(climb)
         return
@@ -113,7 +116,8 @@ def _try_mixed_(climb: Climb) -> None:
 def _by_hand_(climb: Climb, method: str) -> None:
     """What the recipe names: a scheme, a step from the scheme that fits this CPU, or a weight-only file."""
     if method in scheme_names():
-        climb.try_way_(Way(scheme=schemes_for(linear_share=climb.source.linear_share, method=method)[0]))
+        share, bits = climb.source.linear_share, climb.source.spec.weight_bits
+        climb.try_way_(Way(scheme=schemes_for(linear_share=share, method=method, weight_bits=bits)[0]))
         return
     if method not in METHOD_STEPS:
         climb.try_weights_(method)

@@ -28,7 +28,7 @@ from compress.measure.stats import Interval, percentile
 from compress.stages.question import Question, Say
 
 # The predictions that say what a stage of a recipe can give at most.
-METHODS_OF_STAGE = {"ptq": ("int8 W8A8",)}
+METHODS_OF_STAGE = {"ptq": ("int8 W8A8",), "qat": ("int8 W8A8",)}
 # Calls of one file on a quiet machine differ less than this between the fast tenth and the median.
 BUSY = 1.25
 

@@ -14,7 +14,7 @@ from compress.__main__ import main
 from compress.cli.app import VERBS
 from compress.cli.schema import SCHEMAS
 from compress.errors import EnvironmentProblem
-from compress.recipe.packaged import SCHEMA_COMMENT, list_packaged
+from compress.recipe.packaged import SCHEMA_COMMENT, Packaged, list_packaged
 from compress.recipe.schema import recipe_schema
 
 NAMES = sorted(path.stem for path in (Path(__file__).parents[2] / "recipes").glob("*.yaml"))
@@ -89,6 +89,10 @@ def test_ls_prints_the_opening_comments(capsys: pytest.CaptureFixture[str]):
     assert "yaml-language-server" not in text
 
 
+def packaged(name: str) -> Packaged:
+    return next(recipe for recipe in list_packaged() if recipe.name == name)
+
+
 def test_ls_speaks_json(capsys: pytest.CaptureFixture[str]):
     assert main(["ls", "--json"]) == 0
     assert [one["name"] for one in json.loads(capsys.readouterr().out)] == NAMES
@@ -96,7 +100,7 @@ def test_ls_speaks_json(capsys: pytest.CaptureFixture[str]):
 
 def test_cat_prints_the_file(capsys: pytest.CaptureFixture[str]):
     assert main(["cat", "int8"]) == 0
-    assert capsys.readouterr().out == list_packaged()[0].path.read_text(encoding="utf-8")
+    assert capsys.readouterr().out == packaged("int8").path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("verb", ["cat", "cp"])
@@ -111,7 +115,7 @@ def test_cp_copies_the_recipe_with_a_schema_that_exists(dest: list[str], made: s
     first, rest = (folder / made).read_text(encoding="utf-8").split("\n", 1)
     schema = Path(first.removeprefix(SCHEMA_COMMENT).removeprefix("file://"))
     assert json.loads(schema.read_text(encoding="utf-8"))["$id"] == "compress.recipe/1"
-    assert rest == list_packaged()[0].path.read_text(encoding="utf-8").split("\n", 1)[1]
+    assert rest == packaged("int8").path.read_text(encoding="utf-8").split("\n", 1)[1]
     assert yaml.safe_load(rest)["name"] == "int8"
     assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
 

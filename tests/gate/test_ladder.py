@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from compress.candidate import Candidate, GateResult, Outcome, Value
-from compress.ladder import best_so_far, choose, decide, gain, risk, saturates
-from compress.recipe.spec import Ptq
+from compress.ladder import CHANGES, WHAT, best_so_far, choose, decide, gain, risk, saturates
+from compress.recipe.spec import STAGE_TYPES, Ptq, Qat
 
 
 def gate(name: str, outcome: Outcome, limit: str = "min") -> GateResult:
@@ -45,6 +45,42 @@ def test_a_rung_is_entered_for_a_reason(best: Candidate, run: Any, late: bool, e
     decision = decide(Ptq(run=run), best, out_of_time=late)
     assert decision.entered is entered
     assert decision.why.startswith(why)
+
+
+ROUNDED_WELL = candidate("ptq/a", "pass", gates=[gate("top1", "pass"), gate("speedup", "pass")])
+ROUNDED_BADLY = candidate("ptq/b", "fail", gates=[gate("top1", "fail"), gate("speedup", "pass")])
+TOO_SLOW = candidate("ptq/c", "fail", gates=[gate("top1", "fail"), gate("speedup", "fail")])
+BROKEN = candidate("ptq/d", "fail", artefact=None)
+FLOAT = candidate("model", "fail", gates=[gate("top1", "pass"), gate("speedup", "fail")], form="float")
+
+
+@pytest.mark.parametrize(
+    ("best", "earlier", "run", "entered", "why"),
+    [
+        (
+            FLOAT,
+            [FLOAT, TOO_SLOW, ROUNDED_BADLY],
+            "if_needed",
+            True,
+            "ptq/b misses top1 1 [0.9, 1.1], at least 1.5: fail",
+        ),
+        (FLOAT, [FLOAT, TOO_SLOW], "if_needed", False, "ptq/c misses speedup, which qat cannot change"),
+        (FLOAT, [FLOAT, TOO_SLOW], "always", True, "ptq/c misses top1"),
+        (ROUNDED_WELL, [FLOAT, ROUNDED_WELL], "if_needed", False, "ptq/a passes every gate already"),
+        (ROUNDED_WELL, [FLOAT, ROUNDED_WELL], "always", True, "run: always (ptq/a passes every gate already)"),
+        (FLOAT, [FLOAT], "if_needed", True, "model misses speedup"),
+        (FLOAT, [FLOAT, BROKEN], "if_needed", True, "model misses speedup"),
+    ],
+)
+def test_training_is_entered_for_quality_alone(best, earlier, run: Any, entered: bool, why: str):
+    decision = decide(Qat(run=run), best, out_of_time=False, earlier=earlier)
+    assert decision.entered is entered
+    assert decision.why.startswith(why)
+    assert not decide(Qat(run=run), best, out_of_time=True, earlier=earlier).entered
+
+
+def test_the_ladder_knows_every_stage():
+    assert set(CHANGES) == set(WHAT) == set(STAGE_TYPES)
 
 
 def test_the_fastest_that_passes_wins():

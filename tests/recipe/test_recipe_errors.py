@@ -51,7 +51,7 @@ EDITS = {
     "kind-is-no-stage-key": (
         "  - ptq",
         "  - ptq: {kind: ptq}",
-        "x.yaml:13:11: stages[0].ptq.kind: unknown key. Allowed here: name, from, run, method, exclude.",
+        "x.yaml:13:11: stages[0].ptq.kind: unknown key. Allowed here: name, from, run, method, exclude, weight_bits.",
     ),
     "a-missing-key": ("name: mine\n", "", "x.yaml:1:1: name: missing. Add name: my-int8."),
     "a-missing-inner-key": (
@@ -317,12 +317,38 @@ EDITS = {
     "an-unknown-stage-with-keys": (
         "  - ptq",
         "  - zzz: {a: 1}",
-        "x.yaml:13:5: stages[0]: unknown stage 'zzz'. Known: ptq.",
+        "x.yaml:13:5: stages[0]: unknown stage 'zzz'. Known: ptq, qat.",
     ),
     "a-planned-stage": (
         "  - ptq",
-        "  - ptq\n  - qat: {epochs: 3}",
-        "x.yaml:14:5: stages[1]: stage 'qat' is not available in this version. Remove it; available: ptq.",
+        "  - ptq\n  - prune: {keep: 0.5}",
+        "x.yaml:14:5: stages[1]: stage 'prune' is not available in this version. Remove it; available: ptq, qat.",
+    ),
+    "a-key-of-another-stage": (
+        "  - ptq",
+        "  - ptq: {epochs: 3}",
+        "x.yaml:13:11: stages[0].ptq.epochs: unknown key. Allowed here: name, from, run, method, exclude, weight_bits.",
+    ),
+    "a-misspelt-key-of-qat": (
+        "  - ptq",
+        "  - ptq\n  - qat: {epoch: 3}",
+        "x.yaml:14:11: stages[1].qat.epoch: unknown key. Did you mean 'epochs'?",
+    ),
+    "no-epochs": (
+        "  - ptq",
+        "  - qat: {epochs: 0}",
+        "x.yaml:13:11: stages[0].qat.epochs: must be at least 1, got 0.",
+    ),
+    "five-bits": (
+        "  - ptq",
+        "  - qat: {weight_bits: 5}",
+        "x.yaml:13:11: stages[0].qat.weight_bits: expected 8 or 4 or 3, got 5. Write 8 or 4 or 3.",
+    ),
+    "narrow-weights-of-a-scheme-without-them": (
+        "  - ptq",
+        "  - ptq: {method: u8u8-tensor, weight_bits: 4}",
+        "x.yaml:13:32: stages[0].ptq.weight_bits: u8u8-tensor keeps weights of 8 bits. "
+        "Remove it, or write method: u8s8-channel.",
     ),
     "a-stage-of-two-keys": (
         "  - ptq",

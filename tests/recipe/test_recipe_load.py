@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from compress.recipe.load import LoadedRecipe, as_document, load_recipe
-from compress.recipe.spec import MODEL, PLANNED_STAGES, STAGE_FORMS, STAGE_TYPES, Ptq, Recipe
+from compress.recipe.spec import MODEL, PLANNED_STAGES, STAGE_FORMS, STAGE_TYPES, Ptq, Qat, Recipe
 
 
 def edited(path: Path, before: str, after: str) -> Path:
@@ -173,6 +173,16 @@ def test_the_tables_of_stages_agree():
     assert set(STAGE_TYPES) == set(STAGE_FORMS)
     assert not set(STAGE_TYPES) & set(PLANNED_STAGES)
     assert all(kind == stage.kind for kind, stage in STAGE_TYPES.items())
-    listed = Recipe.model_fields["stages"].annotation
-    assert listed is not None
-    assert set(STAGE_TYPES.values()) == set(listed.__args__)
+    listed = Recipe.model_json_schema()["properties"]["stages"]["items"]["oneOf"]
+    assert {item["$ref"].rpartition("/")[2] for item in listed} == {stage.__name__ for stage in STAGE_TYPES.values()}
+
+
+def test_stages_of_several_kinds_are_read_each_by_its_own_keys(recipe_file: Path):
+    edited(recipe_file, "- ptq", "- ptq: {weight_bits: 4}\n  - qat: {epochs: 2, weight_bits: 4}\n  - qat: {name: more}")
+    recipe = load_recipe(recipe_file).recipe
+    assert [(stage.kind, stage.label) for stage in recipe.stages] == [("ptq", "ptq"), ("qat", "qat"), ("qat", "more")]
+    assert isinstance(recipe.stages[1], Qat)
+    assert (recipe.stages[1].epochs, recipe.stages[2].epochs) == (2, 3)
+    again = recipe_file.with_name("again.yaml")
+    again.write_text(yaml.safe_dump(as_document(recipe)))
+    assert load_recipe(again).digest == load_recipe(recipe_file).digest

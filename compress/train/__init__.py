@@ -1,0 +1,1 @@
+"""Training: one loop for quantization-aware training, fine-tuning and distillation."""
