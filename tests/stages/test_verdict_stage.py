@@ -11,7 +11,7 @@ from compress.device.devices import device_named
 from compress.errors import InputError
 from compress.measure.isolated import Bench, profile
 from compress.measure.stats import Interval
-from compress.stages.ptq import linear_share
+from compress.stages.ptq_files import linear_share
 from compress.stages.verdict import Timed, elasticity_of, judge_file, undisturbed, without_profiler
 
 
