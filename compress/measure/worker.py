@@ -111,12 +111,12 @@ def handle_probe(request: Request) -> dict[str, Any]:
     return {"floor_ms": min(floors), "pairs": found}
 
 
-def handle_batches(request: Request) -> dict[str, Any]:
-    """Every call of a whole file at several batch sizes, in turns."""
+def handle_turns(request: Request) -> dict[str, Any]:
+    """Two whole files, or one at two batch sizes, in turns: the short form of `handle_compare`, without A/A."""
     how = kernels.How(provider=request["provider"], threads=request["threads"])
-    feeds = _feeds(request)
-    times = kernels.batch_times(Path(request["a"]), feeds, request["batches"], how, request["seconds"])
-    return {"times_ms": {str(batch): _rounded(np.array(found)) for batch, found in times.items()}}
+    a, b = (kernels.Run(path=Path(request[name]), batch=request["batches"][name]) for name in "ab")
+    found = kernels.whole_times(a, b, _feeds(request), how, request["seconds"])
+    return {"ratio": vars(found.ratio), "a_ms": _rounded(found.a_ms), "b_ms": _rounded(found.b_ms)}
 
 
 def handle_open(request: Request) -> dict[str, Any]:
@@ -140,7 +140,7 @@ HANDLERS: dict[str, Callable[[Request], dict[str, Any]]] = {
     "profile": handle_profile,
     "open": handle_open,
     "probe": handle_probe,
-    "batches": handle_batches,
+    "turns": handle_turns,
 }
 
 

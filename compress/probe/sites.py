@@ -13,14 +13,11 @@ from onnx import numpy_helper
 from compress.analyze.onnx_load import open_model, with_shapes
 from compress.analyze.onnx_table import table_from_onnx
 from compress.data import Array
-from compress.quantize.ort import op_types_for
 from compress.quantize.schemes import LINEAR_HEAVY
 
 HEAVY = frozenset({"Conv", "Gemm", "MatMul"})
-# What both the float and the integer convolution do on the way out.
+# What a convolution does on the way out.
 ACTIVATIONS = frozenset({"Relu", "Clip"})
-JOINS = frozenset({"Add"})
-RESHAPING = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"})
 # A kernel bears the name of the last node fused into it, so its product is a few producers up.
 FUSED_NODES = 4
 
@@ -32,10 +29,8 @@ class Site:
     """One node, with the activation that the runtime fuses into it.
 
     shapes: of its inputs, None where absent; constants: values by input position; output: its shape;
-    tail: operator and constants of the activation, where there is one.
-
-    float_inputs: positions whose tensor stays in float when the file is quantized, so that a Quantize stands before;
-    float_output: a Dequantize stands behind. first, last: no other heavy node before, or behind.
+    tail: operator and constants of the activation, where there is one;
+    first, last: no other heavy node before, or behind.
     """
 
     name: str
@@ -45,8 +40,6 @@ class Site:
     constants: Mapping[int, Array] = field(repr=False)
     output: Shape
     tail: tuple[str, tuple[float, ...]] | None = None
-    float_inputs: tuple[int, ...] = ()
-    float_output: bool = False
     first: bool = False
     last: bool = False
 
@@ -54,8 +47,8 @@ class Site:
     def key(self) -> tuple[object, ...]:
         """Equal for sites that the same kernel serves in the same time."""
         attributes = tuple(sorted((name, str(value)) for name, value in self.attributes.items()))
-        flags = (self.float_inputs, self.float_output, self.first, self.last)
-        return (self.op, attributes, self.shapes, tuple(sorted(self.constants)), self.output, self.tail, flags)
+        constants = tuple(sorted(self.constants))
+        return (self.op, attributes, self.shapes, constants, self.output, self.tail, self.first, self.last)
 
     @property
     def activations(self) -> list[int]:
@@ -110,13 +103,7 @@ class Net:
     @cached_property
     def sites(self) -> list[Site]:
         """Convolutions and matrix products in graph order, those whose shapes are known."""
-        return list(self._sites(HEAVY))
-
-    @cached_property
-    def joins(self) -> list[Site]:
-        """Additions of two computed tensors of one shape, which quantizing a convolutional net turns into kernels."""
-        found = self._sites(JOINS)
-        return [site for site in found if len(site.activations) == 2 and site.shapes[0] == site.shapes[1]]
+        return list(self._sites())
 
     def owner(self, kernel: str) -> str | None:
         """Name of the heavy node that a kernel of the optimised graph computes, from the kernel's name."""
@@ -129,20 +116,17 @@ class Net:
             node = next((self.producers[name] for name in node.input if name in self.producers), None)
         return node.name if node is not None and node.op_type in HEAVY else None
 
-    def _sites(self, ops: frozenset[str]) -> Iterator[Site]:
-        shapes, seen = self._shapes(), set[str]()
+    def _sites(self) -> Iterator[Site]:
+        shapes = self._shapes()
         for node in self.model.graph.node:
             known = all(not name or name in shapes for name in (*node.input, *node.output))
-            if node.op_type in ops and node.domain in ("", "ai.onnx") and known and node.name:
-                site = self._site(node, shapes, seen)
-                seen.update(node.input)
-                yield site
+            if node.op_type in HEAVY and node.domain in ("", "ai.onnx") and known and node.name:
+                yield self._site(node, shapes)
 
-    def _site(self, node: onnx.NodeProto, shapes: Mapping[str, Shape], seen: set[str]) -> Site:
+    def _site(self, node: onnx.NodeProto, shapes: Mapping[str, Shape]) -> Site:
         constants = {i: self.constants[name] for i, name in enumerate(node.input) if name in self.constants}
         computed = [i for i, name in enumerate(node.input) if name and i not in constants]
         activation = self._activation(node)
-        readers = self.consumers.get((activation or node).output[0], ())
         return Site(
             name=node.name,
             op=node.op_type,
@@ -151,9 +135,6 @@ class Net:
             constants=constants,
             output=shapes[node.output[0]],
             tail=(activation.op_type, self._numbers(activation)) if activation else None,
-            # Of several readers of one float tensor only the first has to pay for quantizing it.
-            float_inputs=tuple(i for i in computed if node.input[i] not in seen and not self._quantized(node.input[i])),
-            float_output=not any(self._reads_quantized(reader) for reader in readers),
             first=not any(self._has_heavy(node.input[i], up=True) for i in computed),
             last=not self._has_heavy(node.output[0], up=False),
         )
@@ -176,21 +157,6 @@ class Net:
             if value.type.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims):
                 found[value.name] = tuple(dim.dim_value for dim in dims)
         return found
-
-    def _quantized(self, tensor: str) -> bool:
-        """Whether the operator that makes a tensor is one that quantizing turns into an integer kernel."""
-        node = self.producers.get(tensor)
-        while node is not None and node.op_type in RESHAPING:
-            node = self.producers.get(node.input[0])
-        return node is not None and self._is_quantizable(node)
-
-    def _reads_quantized(self, node: onnx.NodeProto) -> bool:
-        if node.op_type in RESHAPING:
-            return any(self._reads_quantized(reader) for reader in self.consumers.get(node.output[0], ()))
-        return self._is_quantizable(node)
-
-    def _is_quantizable(self, node: onnx.NodeProto) -> bool:
-        return node.op_type in op_types_for(linear_heavy=self.linear_heavy)
 
     def _has_heavy(self, tensor: str, *, up: bool) -> bool:
         """Whether a heavy node with weights stands anywhere before (up) or behind a tensor."""
