@@ -45,8 +45,8 @@ DEAD_BAND = 1.05
 # A probe that speaks for less of the time than this does not decide.
 LEAST_COVERED = 0.5
 PROBE_SECONDS, TURN_SECONDS = 6.0, 4.0
-BENCH = isolated.Bench(provider="cpu", threads=1, plan=Plan(seconds=4.0, half_width=0.005), tries=2)
-QUICK_BENCH = isolated.Bench(provider="cpu", threads=1, plan=Plan(min_blocks=5, seconds=0.2), tries=1)
+BENCH = isolated.Bench(provider="cpu", threads=1, plan=Plan(seconds=3.0, half_width=0.005, cpu_time=True), tries=2)
+QUICK_BENCH = isolated.Bench(provider="cpu", threads=1, plan=Plan(min_blocks=5, seconds=0.2, cpu_time=True), tries=1)
 ASKED = Asked(prune_ratios=(0.5,), batches=(8, 32))
 
 Sign = Literal["faster", "same", "slower"]

@@ -68,8 +68,10 @@ def whole_times(a: Run, b: Run, feeds: dict[str, Any], how: How, seconds: float)
     for call in calls:
         for _ in range(WARM_UP_RUNS):
             call()
-    # Until the time is up: the blocks of one minute say more than its first ten.
-    plan = Plan(min_blocks=FEWEST_BLOCKS, max_blocks=10 * MOST_BLOCKS, seconds=seconds, half_width=0.0)
+    plan = Plan(
+        min_blocks=FEWEST_BLOCKS, max_blocks=10 * MOST_BLOCKS, seconds=seconds, half_width=0.0,
+        cpu_time=how.threads == 1,
+    )  # fmt: skip
     return compare(calls[0], calls[1], plan)
 
 

@@ -51,7 +51,7 @@ def handle_compare(request: Request) -> dict[str, Any]:
     plan = Plan(**request["plan"])
     tries = []
     for _ in range(request["tries"]):
-        a_a = compare(a, a_again, Plan(seconds=plan.seconds / 2, half_width=plan.half_width))
+        a_a = compare(a, a_again, Plan(seconds=plan.seconds / 2, half_width=plan.half_width, cpu_time=plan.cpu_time))
         tries.append((a_a, compare(a, b, plan)))
         if a_a.clean:
             break
