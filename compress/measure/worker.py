@@ -99,13 +99,13 @@ def handle_profile(request: Request) -> dict[str, Any]:
 
 
 def handle_probe(request: Request) -> dict[str, Any]:
-    """Kernel times of pairs of small files, in turns; pairs that the time does not reach are None."""
+    """Kernel times of pairs of small files, in turns; pairs that the time does not reach are None, never the first."""
     how = kernels.How(provider=request["provider"], threads=request["threads"])
     started, left, found = time.perf_counter(), len(request["pairs"]), []
     floors = [kernels.floor_ms(Path(request["a"]), how)]
     for a, b in request["pairs"]:
         seconds = request["seconds"] - (time.perf_counter() - started)
-        found.append(_pair(Path(a), Path(b), how, seconds / left) if seconds > 0 else None)
+        found.append(_pair(Path(a), Path(b), how, seconds / left) if seconds > 0 or not found else None)
         left -= 1
     floors.append(kernels.floor_ms(Path(request["a"]), how))
     return {"floor_ms": min(floors), "pairs": found}
