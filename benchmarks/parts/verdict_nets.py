@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from compress.zoo.nets import Encoder, InvertedBottleneck, MobileNet, ResNet, _conv_norm
+from compress.zoo.nets import Encoder, InvertedBottleneck, MobileNet, ResNet
 
 GROUPS = 4
 
@@ -78,7 +78,7 @@ def narrow_cnn() -> nn.Module:
 def narrow_mobile() -> nn.Module:
     """`fashion_mobile` with half of all channels, in tiles of 8: where 8 were, 8 are left."""
     net = MobileNet(classes=10)
-    net.stem = nn.Sequential(*_conv_norm(1, 8, kernel=3), nn.ReLU6())
+    net.stem = _conv_norm(1, 8, kernel=3)
     net.body = nn.Sequential(
         InvertedBottleneck(8, 8, expansion=1, stride=1),
         InvertedBottleneck(8, 8, expansion=2, stride=2),
@@ -86,9 +86,14 @@ def narrow_mobile() -> nn.Module:
         InvertedBottleneck(8, 16, expansion=4, stride=2),
         InvertedBottleneck(16, 16, expansion=4, stride=1),
     )
-    net.last = nn.Sequential(*_conv_norm(16, 48, kernel=1), nn.ReLU6())
+    net.last = _conv_norm(16, 48, kernel=1)
     net.head = nn.Linear(48, 10)
     return net
+
+
+def _conv_norm(inputs: int, outputs: int, *, kernel: int) -> nn.Module:
+    convolution = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(outputs), nn.ReLU6())
 
 
 def narrow_encoder() -> nn.Module:
