@@ -44,8 +44,8 @@ PREDICTIONS = {
 DEAD_BAND = 1.05
 # A probe that speaks for less of the time than this does not decide.
 LEAST_COVERED = 0.5
-PROBE_SECONDS, TURN_SECONDS = 6.0, 4.0
-BENCH = isolated.Bench(provider="cpu", threads=1, plan=Plan(seconds=3.0, half_width=0.005, cpu_time=True), tries=2)
+PROBE_SECONDS, TURN_SECONDS = 4.0, 3.0
+BENCH = isolated.Bench(provider="cpu", threads=1, plan=Plan(seconds=2.0, half_width=0.005, cpu_time=True), tries=2)
 QUICK_BENCH = isolated.Bench(provider="cpu", threads=1, plan=Plan(min_blocks=5, seconds=0.2, cpu_time=True), tries=1)
 ASKED = Asked(prune_ratios=(0.5,), batches=(8, 32))
 
@@ -114,7 +114,7 @@ def rows_of(case: Case, how: How) -> Iterator[Row]:
         folder = Path(name)
         module = net.build()
         source = export(module if net.data else seeded(module), net, folder / "float.onnx")
-        kernels = isolated.profile(source, feeds, how.bench, runs=100, seconds=5.0)
+        kernels = isolated.profile(source, feeds, how.bench, runs=100, seconds=3.0)
         judged = _judge(source, kernels, feeds, how)
         for method in case.methods:
             print(case.net, case.batch, method, end=" ", flush=True)
