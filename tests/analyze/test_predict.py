@@ -116,6 +116,18 @@ def test_weights_in_fewer_bits_give_what_their_bytes_say_when_only_bytes_count()
         assert rows[name].expected < rows[name].hard
 
 
+def test_kernels_that_multiply_in_integers_keep_the_bound_of_weight_only_methods_in_onnx_runtime():
+    table = count(nn.Linear(512, 512, bias=False), torch.rand(4096, 512))
+    bounds = {}
+    for runtime in ("torch", "onnxruntime"):
+        # On the fp32 roof exactly: nothing is left to gain without integer arithmetic.
+        now = made.measured(2 * table.macs / 70e9 * 1e3, runtime=runtime)
+        bounds[runtime] = predicted(table, made.machine(fp32=70e9, int8=140e9), measured=now)["int4 weight-only g128"]
+    assert bounds["torch"].hard == pytest.approx(1.0)
+    assert bounds["onnxruntime"].hard == pytest.approx(2.0)
+    assert bounds["onnxruntime"].expected < 1.1
+
+
 def test_weight_only_gains_end_where_arithmetic_takes_over():
     h100 = device_named("h100-sxm")
     assert crossover_rows(h100, "fp16", 2.0) == pytest.approx(295, abs=0.5)
