@@ -101,7 +101,8 @@ def handle_profile(request: Request) -> dict[str, Any]:
 def handle_probe(request: Request) -> dict[str, Any]:
     """Kernel times of pairs of small files, in turns; pairs that the time does not reach are None, never the first."""
     how = kernels.How(provider=request["provider"], threads=request["threads"])
-    started, left, found = time.perf_counter(), len(request["pairs"]), []
+    started, left = time.perf_counter(), len(request["pairs"])
+    found: list[dict[str, Any] | None] = []
     floors = [kernels.floor_ms(Path(request["a"]), how)]
     for a, b in request["pairs"]:
         seconds = request["seconds"] - (time.perf_counter() - started)
