@@ -26,7 +26,7 @@ from compress.data import Array
 from compress.device import facts
 from compress.device.ceilings import Ceilings
 from compress.export.onnx import call_arguments, export_onnx
-from compress.measure.isolated import Bench, batch_times, compare_files, profile
+from compress.measure.isolated import Bench, compare_files, profile, time_in_turns
 from compress.measure.latency import Plan
 from compress.measure.stats import Interval, percentile, ratio_of_medians
 from compress.stages.verdict import (
@@ -83,8 +83,8 @@ def batching(name: str, net: nn.Module, samples: Array, folder: Path, ceilings: 
     """One pass of a batch against as many passes of one sample."""
     path = _exported(net, samples, folder, f"{name}.onnx")
     judged = _judged(path, samples, ceilings)
-    times = batch_times(path, {"input": samples}, [1, BATCH], BENCH, BENCH.plan.seconds)
-    measured = ratio_of_medians(np.log(BATCH * np.array(times[1]) / np.array(times[BATCH])))
+    ratio = time_in_turns(path, path, {"input": samples}, BENCH, BENCH.plan.seconds, (1, BATCH))["ratio"]
+    measured = Interval(**{end: BATCH * ratio[end] for end in ("value", "low", "high")}, n=ratio["n"])
     return _row(name, judged, f"batch {BATCH}", "batches of 8, time a sample", measured)
 
 
@@ -99,7 +99,7 @@ def graph_mode(name: str, net: nn.Module, samples: Array, folder: Path, ceilings
     grown = (_median(_eager_ms(net, samples[:2])).value - whole.value) / whole.value
     judged = judge_table(trace(net, args, kwargs), ceilings, measured, Asked(), elasticity=grown)
     path = _exported(net, samples, folder, f"{name}-graph.onnx")
-    file_ms = batch_times(path, {"input": samples}, [1], BENCH, BENCH.plan.seconds)[1]
+    file_ms = time_in_turns(path, path, feeds, BENCH, BENCH.plan.seconds)["a_ms"]
     count = min(len(eager), len(file_ms))
     gain = ratio_of_medians(np.log(np.array(eager[:count]) / np.array(file_ms[:count])))
     return _row(f"{name}, eager torch", judged, "graph mode", "exported to ONNX Runtime", gain)

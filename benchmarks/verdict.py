@@ -1,352 +1,257 @@
-"""Predicted beside measured: what the verdict, its expectations and its probes say before the work, and what came.
+"""Is the verdict right? Every method predicted, probed, really carried out and timed, side by side. Repeat with:
 
-python benchmarks/verdict.py [--quick]
+python benchmarks/verdict.py [--quick] [--out FOLDER]
 
-Every row is a net, a batch size and a method. *Measured* is the really transformed file (quantized, pruned with
-torch-pruning, weights in blocks, or a larger batch) timed interleaved with the float file. Writes
-benchmarks/results/verdict.json and the tables in docs/verdict-benchmark.md and README.md; wrong rows stay in them.
+Writes verdict.json to benchmarks/results and a table into docs/verdict-benchmark.md; with --out both go there.
 """
 
 import argparse
-import copy
-import json
-import platform
 import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-import torch
-from torch import nn
+from parts.verdict_cases import CASES, NETS, QUICK, Case, export, make
+from parts.verdict_nets import seeded
 
-from compress import zoo
 from compress.analyze.methods import Asked
-from compress.data import Array, Split
-from compress.device import facts
-from compress.device.ceilings import Ceilings
-from compress.export.onnx import export_onnx
-from compress.measure.isolated import Bench, batch_times, compare_files, profile
+from compress.device.facts import cpu_facts, fingerprint, pressure, versions
+from compress.files import write_json, write_text
+from compress.measure import isolated
 from compress.measure.latency import Plan
-from compress.measure.stats import Interval, ratio_of_medians
-from compress.probe.probe import probe
-from compress.probe.sites import Net
-from compress.quantize.ort import op_types_for, quantize_dynamic, quantize_static
-from compress.quantize.ranges import calibrate, mask_nodes
-from compress.quantize.schemes import SCHEMES
-from compress.stages.verdict import Judged, Timed, ceilings_of_this_machine, elasticity_of, judge_file, undisturbed
+from compress.measure.stats import Interval
+from compress.probe.methods import METHODS
+from compress.probe.probe import ProbeResult, probe
+from compress.stages.verdict import Judged, Timed, ceilings_of_this_machine, judge_file
 
 ROOT = Path(__file__).parents[1]
-RESULTS, PAGE = ROOT / "benchmarks" / "results" / "verdict.json", ROOT / "docs" / "verdict-benchmark.md"
-START, END = "<!-- table -->", "<!-- /table -->"
+PAGE, START, END = "verdict-benchmark.md", "<!-- rows -->", "<!-- /rows -->"
 README, README_START, README_END = ROOT / "README.md", "<!-- verdict -->", "<!-- /verdict -->"
-BENCH = Bench(provider="cpu", threads=1, plan=Plan(seconds=3.0))
-PROBE_SECONDS = 10.0
-# Closer to 1 than this, a speed-up is no difference.
-DEAD_BAND = 0.05
-# A probe that speaks for less of the time than this does not overrule the expectation.
-COVERED = 0.5
-# The prediction that each probe belongs to.
+SCHEMA = "compress.verdict-benchmark/1"
 PREDICTIONS = {
-    "int8": "int8 W8A8",
-    "dynamic-int8": "int8 dynamic",
-    "weights-int8": "int8 weight-only",
-    "weights-int4": "int4 weight-only g128",
-    "prune-50": "prune 50%",
-    "batch-8": "batch 8",
+    "int8": ("int8 W8A8",),
+    "dynamic-int8": ("int8 dynamic", "int8 W8A8"),
+    "weights-int8": ("int8 weight-only",),
+    "weights-int4": ("int4 weight-only g128",),
+    "prune-50": ("prune 50%",),
+    "half-depth": ("half-depth student",),
+    "batch-8": ("batch 8",),
+    "batch-32": ("batch 32",),
 }
+# Less than this is called no difference.
+DEAD_BAND = 1.05
+# A probe that speaks for less of the time than this does not decide.
+LEAST_COVERED = 0.5
+PROBE_SECONDS, TURN_SECONDS = 4.0, 3.0
+BENCH = isolated.Bench(provider="cpu", threads=1, plan=Plan(seconds=2.0, half_width=0.005, cpu_time=True), tries=2)
+QUICK_BENCH = isolated.Bench(provider="cpu", threads=1, plan=Plan(min_blocks=5, seconds=0.2, cpu_time=True), tries=1)
+ASKED = Asked(prune_ratios=(0.5,), batches=(8, 32))
 
-
-@dataclass(frozen=True, kw_only=True)
-class Subject:
-    """A net and one input sample (1, ...) for it; cases: (batch, method) to try."""
-
-    name: str
-    build: Callable[[], nn.Module]
-    sample: Callable[[int], Array]
-    cases: tuple[tuple[int, str], ...]
+Sign = Literal["faster", "same", "slower"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One case. hard, expected, probe, measured: speed-ups over the float file."""
+    """One method on one net. hard, expected: predicted by arithmetic; probe: what seconds of timing said.
+
+    answer: the tool's last word, the probe where it speaks for half of the time; sign_right: the answer's sign is one
+    that the measured interval reaches; sign_strict: it is that of the measured value.
+    """
 
     net: str
     batch: int
     method: str
-    verdict: str
+    class_: str
     hard: float | None
     expected: float
-    probe: Interval | None
-    covered: float
+    probe: dict[str, Any]
     measured: Interval
-
-    @property
-    def answer(self) -> float:
-        """What the tool says in the end: the probe where it speaks for enough of the time, else the expectation."""
-        return self.probe.value if self.probe and self.covered >= COVERED else self.expected
-
-    @property
-    def sign_right(self) -> bool:
-        """Whether faster, slower or no difference was said; where the interval crosses a line, both sides are right."""
-        ends = {_sign(self.measured.low), _sign(self.measured.value), _sign(self.measured.high)}
-        return _sign(self.answer) in ends
-
-    @property
-    def ceiling_held(self) -> bool:
-        return self.hard is None or self.measured.low <= self.hard
-
-    def cells(self) -> list[str]:
-        probed = "-" if self.probe is None else f"{_span(self.probe)}, {self.covered:.0%}"
-        return [
-            self.net, str(self.batch), self.method, self.verdict, "-" if self.hard is None else f"{self.hard:.2f}",
-            f"{self.expected:.2f}", probed, f"{_span(self.measured)} ({self.measured.n})",
-            "yes" if self.sign_right else "**no**", "yes" if self.ceiling_held else "**no**",
-        ]  # fmt: skip
-
-    def short_cells(self) -> list[str]:
-        most = "-" if self.hard is None else f"{self.hard:.1f}x"
-        right = "yes" if self.sign_right and self.ceiling_held else "**no**"
-        return [self.net, str(self.batch), self.method, most, f"{self.answer:.2f}x", f"{_span(self.measured)}", right]
+    answer: float
+    answered_by: Literal["probe", "expected"]
+    sign_right: bool
+    sign_strict: bool
+    expected_sign_right: bool
+    hard_held: bool
 
 
-def subjects() -> list[Subject]:
-    """The nets, small ones of the zoo and larger ones with random weights, which only speed is asked of."""
-    fashion = _first_of(zoo.fashion_mnist)
-    digits = _first_of(zoo.digits)
-    return [
-        Subject(name="digits_cnn", build=zoo.digits_cnn, sample=digits, cases=((1, "int8"), (8, "int8"))),
-        Subject(
-            name="fashion_resnet", build=zoo.fashion_resnet, sample=fashion,
-            cases=((1, "int8"), (8, "int8"), (1, "prune-50"), (1, "batch-8")),
-        ),
-        Subject(
-            name="fashion_mobile", build=zoo.fashion_mobile, sample=fashion,
-            cases=((1, "int8"), (8, "int8"), (1, "prune-50")),
-        ),
-        Subject(
-            name="digits_encoder", build=zoo.digits_encoder, sample=digits,
-            cases=((1, "int8"), (1, "dynamic-int8"), (32, "dynamic-int8")),
-        ),
-        Subject(name="digits_deep", build=zoo.digits_deep, sample=digits, cases=((1, "int8"), (1, "batch-8"))),
-        Subject(
-            name="digits_axial", build=zoo.digits_axial, sample=digits,
-            cases=((1, "int8"), (1, "prune-50"), (1, "batch-8")),
-        ),
-        Subject(
-            name="mlp 3x2048", build=_wide, sample=_tokens(1, 2048),
-            cases=((1, "weights-int8"), (1, "weights-int4"), (1, "dynamic-int8"), (1, "batch-8"), (32, "weights-int4"),
-                   (32, "int8")),
-        ),
-        Subject(
-            name="encoder 4x384", build=_encoder, sample=_tokens(32, 384),
-            cases=((1, "int8"), (1, "dynamic-int8"), (8, "int8"), (1, "weights-int8")),
-        ),
-        Subject(name="lstm 2x256", build=_Recurrent, sample=_tokens(32, 128), cases=((1, "batch-8"),)),
-    ]  # fmt: skip
+@dataclass(frozen=True, kw_only=True)
+class How:
+    """How long everything may take."""
+
+    bench: isolated.Bench
+    probe_seconds: float
+    turn_seconds: float
 
 
 def main() -> None:
-    options = _parse()
-    torch.set_num_threads(BENCH.threads)
-    ceilings = ceilings_of_this_machine(BENCH.threads, print)
-    chosen = subjects()[:1] if options.quick else subjects()
-    rows = [row for subject in chosen for row in run(subject, ceilings)]
-    document = document_of(rows)
-    print(json.dumps(document["summary"], indent=2))
-    if not options.quick:
-        write(document, rows)
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--quick", action="store_true", help="three rows, timed too shortly to be believed")
+    options.add_argument("--out", type=Path, help="folder for both files")
+    chosen = options.parse_args()
+    how = How(bench=BENCH, probe_seconds=PROBE_SECONDS, turn_seconds=TURN_SECONDS)
+    if chosen.quick:
+        how = How(bench=QUICK_BENCH, probe_seconds=1.0, turn_seconds=0.2)
+    before = pressure()
+    rows = [row for case in (QUICK if chosen.quick else CASES) for row in rows_of(case, how)]
+    document = {
+        "schema": SCHEMA, "date": datetime.now(UTC).isoformat(timespec="seconds"), "quick": chosen.quick,
+        "machine": {**cpu_facts(), "fingerprint": fingerprint(), "pressure": {"before": before, "after": pressure()}},
+        "versions": versions(), "threads": how.bench.threads, "dead_band": DEAD_BAND,
+        "summary": summary(rows), "rows": [asdict(row) for row in rows],
+    }  # fmt: skip
+    write_json((chosen.out or ROOT / "benchmarks" / "results") / "verdict.json", document)
+    page = (chosen.out or ROOT / "docs") / PAGE
+    write_text(page, with_table(page.read_text() if page.exists() else f"{START}\n{END}\n", document, rows))
+    if chosen.out is None:
+        write_text(README, with_short_table(README.read_text(), document, rows))
 
 
-def run(subject: Subject, ceilings: Ceilings) -> list[Row]:
-    """Every case of one net."""
-    with tempfile.TemporaryDirectory(prefix="compress-") as scratch:
-        folder = Path(scratch)
-        path = exported(subject.build(), subject.sample(2), folder / "float.onnx")
-        judged: dict[int, Judged] = {}
-        rows = []
-        for batch, method in subject.cases:
-            feeds = {"input": subject.sample(batch)}
-            if batch not in judged:
-                judged[batch] = judge(path, feeds, batch, ceilings)
-            rows.append(one_case(subject, path, feeds, batch, method, judged[batch], folder))
-            print(" | ".join(rows[-1].cells()), flush=True)
-    return rows
+def rows_of(case: Case, how: How) -> Iterator[Row]:
+    """The float file judged once, then every method of the case."""
+    net = NETS[case.net]
+    feeds = {"input": net.inputs(case.batch)}
+    with tempfile.TemporaryDirectory(prefix="compress-") as name:
+        folder = Path(name)
+        module = net.build()
+        source = export(module if net.data else seeded(module), net, folder / "float.onnx")
+        kernels = isolated.profile(source, feeds, how.bench, runs=100, seconds=3.0)
+        judged = _judge(source, kernels, feeds, how)
+        for method in case.methods:
+            print(case.net, case.batch, method, end=" ", flush=True)
+            probed = probe(source, method, feeds, how.bench, how.probe_seconds, kernels)
+            target = make(source, folder / f"{method}.onnx", net, method)
+            row = row_of(case, method, judged, probed, _measure(source, target, feeds, method, how))
+            print(_cells(row)[3:], flush=True)
+            yield row
 
 
-def one_case(
-    subject: Subject, path: Path, feeds: dict[str, Array], batch: int, method: str, judged: Judged, folder: Path
-) -> Row:
-    promise = next(one for one in judged.predictions if one.name == PREDICTIONS[method])
-    said = probe(path, method, feeds, BENCH, PROBE_SECONDS)
+def _judge(source: Path, kernels: Sequence[dict[str, Any]], feeds: dict[str, Any], how: How) -> Judged:
+    calls = isolated.compare_files(source, source, feeds, how.bench)["b_ms"]
+    middle = isolated.latency_values(calls, len(feeds["input"]))["latency_p50_ms"]
+    # Too few calls for an interval, as in a quick run: the extremes.
+    low, high = middle.low or min(calls), middle.high or max(calls)
+    whole = Interval(value=float(np.median(calls)), low=low, high=high, n=len(calls))
+    timed = Timed(end_to_end_ms=whole, kernels=kernels, batch=len(feeds["input"]))
+    ceilings = ceilings_of_this_machine(how.bench.threads, print)
+    return judge_file(source, timed, ceilings, ASKED, {name: values.shape for name, values in feeds.items()})
+
+
+def _measure(source: Path, target: Path, feeds: dict[str, Any], method: str, how: How) -> Interval:
+    """How many times faster the method's own file is, per sample, interleaved with the float file."""
+    chosen = METHODS[method]
+    if chosen.kind != "batch":
+        return Interval(**isolated.compare_files(source, target, feeds, how.bench)["ratio"])
+    many = int(chosen.amount)
+    ratio = isolated.time_in_turns(source, source, feeds, how.bench, how.turn_seconds, (1, many))["ratio"]
+    return Interval(**{end: ratio[end] * many for end in ("value", "low", "high")}, n=ratio["n"])
+
+
+def row_of(case: Case, method: str, judged: Judged, probed: ProbeResult, measured: Interval) -> Row:
+    """Predictions beside what was measured."""
+    by_name = {one.name: one for one in judged.predictions}
+    predicted = by_name[next(name for name in PREDICTIONS[method] if name in by_name)]
+    decides = probed.speedup is not None and probed.covered_share >= LEAST_COVERED
+    answer = probed.speedup.value if probed.speedup is not None and decides else predicted.expected
+    reached = {sign_of(end) for end in (measured.low, measured.value, measured.high)}
     return Row(
-        net=subject.name, batch=batch, method=method,
-        verdict=f"{judged.verdict.class_} {judged.verdict.share:.0%}", hard=promise.hard, expected=promise.expected,
-        probe=said.speedup, covered=said.covered_share, measured=measure(subject, path, feeds, method, folder),
+        net=case.net, batch=case.batch, method=method, class_=judged.verdict.class_,
+        hard=predicted.hard, expected=predicted.expected, probe=probed.as_dict(), measured=measured,
+        answer=answer, answered_by="probe" if decides else "expected",
+        sign_right=sign_of(answer) in reached, sign_strict=sign_of(answer) == sign_of(measured.value),
+        expected_sign_right=sign_of(predicted.expected) in reached,
+        hard_held=predicted.hard is None or measured.low <= predicted.hard,
     )  # fmt: skip
 
 
-def judge(path: Path, feeds: dict[str, Array], batch: int, ceilings: Ceilings) -> Judged:
-    whole, note = undisturbed(compare_files(path, path, feeds, BENCH)["b_ms"])
-    timed = Timed(
-        end_to_end_ms=whole, kernels=profile(path, feeds, BENCH), batch=batch,
-        elasticity=elasticity_of(path, feeds, BENCH), note=note,
-    )  # fmt: skip
-    return judge_file(path, timed, ceilings, Asked(), {name: values.shape for name, values in feeds.items()})
+def sign_of(speedup: float) -> Sign:
+    """faster, slower, or within the dead band."""
+    if speedup > DEAD_BAND:
+        return "faster"
+    return "slower" if speedup < 1 / DEAD_BAND else "same"
 
 
-def measure(subject: Subject, path: Path, feeds: dict[str, Array], method: str, folder: Path) -> Interval:
-    """The real thing, timed interleaved with the float file."""
-    if method == "batch-8":
-        times = batch_times(path, {"input": subject.sample(8)}, [1, 8], BENCH, BENCH.plan.seconds)
-        return ratio_of_medians(np.log(8 * np.array(times[1]) / np.array(times[8])))
-    made = folder / f"{method}.onnx"
-    if method == "prune-50":
-        exported(pruned(subject.build(), subject.sample(1)), subject.sample(2), made)
-    elif method.startswith("weights"):
-        with_block_weights(path, made, int(method.removeprefix("weights-int")))
-    elif method == "dynamic-int8":
-        quantize_dynamic(path, made, next(scheme for scheme in SCHEMES if scheme.kind == "dynamic"), [])
-    else:
-        op_types = op_types_for(linear_heavy=Net(path, feeds).linear_heavy)
-        samples = subject.sample(64)
-        split = Split("calibration", ({"input": samples}, np.zeros(64, np.int64)), np.arange(64))
-        ranges = calibrate(path, split, op_types)
-        quantize_static(path, made, SCHEMES[0], ranges, op_types, mask_nodes(path, ranges))
-    return Interval(**compare_files(path, made, feeds, BENCH)["ratio"])
-
-
-def pruned(net: nn.Module, sample: Array) -> nn.Module:
-    """Half the channels of every layer but the last, in whole tiles of 8, by torch-pruning."""
-    import torch_pruning
-
-    net = copy.deepcopy(net)
-    heads = [layer for layer in net.modules() if isinstance(layer, nn.Linear)][-1:]
-    pruner = torch_pruning.pruner.MagnitudePruner(
-        net, torch.from_numpy(sample), torch_pruning.importance.MagnitudeImportance(p=1), pruning_ratio=0.5,
-        round_to=8, ignored_layers=heads,
-    )  # fmt: skip
-    pruner.step()
-    return net.eval()
-
-
-def with_block_weights(path: Path, made: Path, bits: int) -> None:
-    """Matrix products with weights in blocks of 128, by ONNX Runtime's own quantizer."""
-    import onnx
-    from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
-
-    config = DefaultWeightOnlyQuantConfig(block_size=128, is_symmetric=True, accuracy_level=4, bits=bits)
-    quantizer = MatMulNBitsQuantizer(onnx.load(path), algo_config=config)
-    quantizer.process()
-    onnx.save(quantizer.model.model, str(made))
-
-
-def document_of(rows: list[Row]) -> dict[str, Any]:
-    probed = [row for row in rows if row.probe is not None]
-    errors = [abs(row.probe.value / row.measured.value - 1) for row in probed if row.probe]
-    expected = [abs(row.expected / row.measured.value - 1) for row in rows]
+def summary(rows: Sequence[Row]) -> dict[str, Any]:
+    """Counts and the distance of answers from what was measured, |predicted / measured - 1|."""
+    probed = [(row.probe["speedup"]["value"], row.measured.value) for row in rows if row.answered_by == "probe"]
+    expected = [(row.expected, row.measured.value) for row in rows]
     return {
-        "summary": {
-            "cases": len(rows),
-            "hard_ceiling_held": sum(row.ceiling_held for row in rows),
-            "sign_right": sum(row.sign_right for row in rows),
-            "probe_median_error": float(np.median(errors)) if errors else None,
-            "probe_n": len(errors),
-            "expected_median_error": float(np.median(expected)),
-        },
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "cpu": facts.cpu_facts(),
-        "threads": BENCH.threads,
-        "platform": platform.platform(),
-        "versions": facts.versions(),
-        "rows": [asdict(row) | {"sign_right": row.sign_right, "ceiling_held": row.ceiling_held} for row in rows],
+        "rows": len(rows),
+        "hard_held": sum(row.hard_held for row in rows),
+        "sign_right": sum(row.sign_right for row in rows),
+        "sign_strict": sum(row.sign_strict for row in rows),
+        "expected_sign_right": sum(row.expected_sign_right for row in rows),
+        "probed": len(probed),
+        "probe_error": _distance(probed),
+        "expected_error": _distance(expected),
     }
 
 
-def write(document: dict[str, Any], rows: list[Row]) -> None:
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(document, indent=2) + "\n")
-    head = ["net", "batch", "method", "verdict", "at most", "expected", "probe [99 %], covers", "measured [99 %] (n)"]
-    head += ["sign right", "ceiling held"]
-    lines = [head, ["---"] * len(head), *(row.cells() for row in rows)]
+def _distance(pairs: Sequence[tuple[float, float]]) -> dict[str, float] | None:
+    errors = [abs(predicted / measured - 1) for predicted, measured in pairs]
+    return {"median": float(np.median(errors)), "largest": max(errors), "n": len(errors)} if errors else None
+
+
+def with_table(page: str, document: dict[str, Any], rows: Sequence[Row]) -> str:
+    """The page with everything between its markers made anew."""
+    head = [
+        "net",
+        "batch",
+        "method",
+        "class",
+        "at most",
+        "expected",
+        "probe",
+        "measured (blocks)",
+        "sign",
+        "bound held",
+    ]
+    lines = [head, ["---"] * len(head), *map(_cells, rows)]
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    told = document["summary"]
-    summary = (
-        f"{told['cases']} cases: hard ceiling held in {told['hard_ceiling_held']}, sign right in "
-        f"{told['sign_right']}; median error of the probe {told['probe_median_error']:.1%} (n={told['probe_n']}), of "
-        f"the expectation {told['expected_median_error']:.1%} (n={told['cases']})."
+    before, rest = page.split(START)
+    return f"{before}{START}\n{_sentence(document)}\n\n{table}\n{END}{rest.split(END)[1]}"
+
+
+def with_short_table(readme: str, document: dict[str, Any], rows: Sequence[Row]) -> str:
+    """The README with the answer beside the truth."""
+    lines = [["net", "batch", "method", "at most", "compress said", "measured", "right"], ["---"] * 7]
+    for row in rows:
+        cells, right = _cells(row), "yes" if row.sign_right and row.hard_held else "**no**"
+        measured = cells[7].rpartition(" ")[0]
+        lines.append([*cells[:3], cells[4], f"{row.answer:.2f} ({row.answered_by})", measured, right])
+    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    before, rest = readme.split(README_START)
+    return f"{before}{README_START}\n{_sentence(document)}\n\n{table}\n{README_END}{rest.split(README_END)[1]}"
+
+
+def _sentence(document: dict[str, Any]) -> str:
+    found, machine, used = document["summary"], document["machine"], document["versions"]
+    errors = [
+        f"{name}/measured - 1: median {one['median']:.1%}, at most {one['largest']:.0%} (n={one['n']})"
+        for name, one in (("probe", found["probe_error"]), ("expected", found["expected_error"]))
+        if one
+    ]
+    runtime = next((f"{name} {version}" for name, version in used.items() if name.startswith("onnxruntime")), "")
+    return (
+        f"{document['date'][:10]}, {machine['name']}, {document['threads']} thread, {runtime}. "
+        f"Bounds held: {found['hard_held']} of {found['rows']}. Sign right: {found['sign_right']} of {found['rows']} "
+        f"({found['sign_strict']} by the values alone; by the expectation alone {found['expected_sign_right']}). "
+        f"{'; '.join(errors)}."
     )
-    _put(PAGE, START, END, f"{summary}\n\n{table}")
-    short = [["net", "batch", "method", "at most", "compress said", "measured [99 %]", "right"], ["---"] * 7]
-    short += [row.short_cells() for row in rows]
-    _put(README, README_START, README_END, "\n".join([summary, "", *("| " + " | ".join(row) + " |" for row in short)]))
 
 
-def _put(page: Path, start: str, end: str, text: str) -> None:
-    before, rest = page.read_text().split(start)
-    page.write_text(f"{before}{start}\n{text}\n{end}{rest.split(end)[1]}")
-
-
-def exported(net: nn.Module, samples: Array, path: Path) -> Path:
-    export_onnx(net.eval(), {"input": samples}, path, ["output"])
-    return path
-
-
-def _sign(speedup: float) -> int:
-    return 1 if speedup > 1 + DEAD_BAND else -1 if speedup < 1 - DEAD_BAND else 0
-
-
-def _span(span: Interval) -> str:
-    return f"{span.value:.2f} [{span.low:.2f}, {span.high:.2f}]"
-
-
-def _first_of(data: Callable[[], dict[str, tuple[Array, Array]]]) -> Callable[[int], Array]:
-    images = data()["select"][0]
-    return lambda count: images[:count]
-
-
-def _tokens(length: int, width: int) -> Callable[[int], Array]:
-    values = np.random.default_rng(0).standard_normal((64, length, width)).astype(np.float32)
-    return lambda count: values[:count]
-
-
-def _seeded(build: Callable[[], nn.Module]) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return build()
-
-
-def _wide() -> nn.Module:
-    return _seeded(lambda: nn.Sequential(*(layer for _ in range(3) for layer in (nn.Linear(2048, 2048), nn.ReLU()))))
-
-
-def _encoder() -> nn.Module:
-    def build() -> nn.Module:
-        layer = nn.TransformerEncoderLayer(384, 6, 1536, batch_first=True, activation="gelu")
-        return nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
-
-    return _seeded(build)
-
-
-class _Recurrent(nn.Module):
-    """Two layers of 256 over 32 steps."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = _seeded(lambda: nn.LSTM(128, 256, 2, batch_first=True))
-        self.head = nn.Linear(256, 10)
-
-    def forward(self, steps: torch.Tensor) -> torch.Tensor:
-        """steps: (n, 32, 128); returns (n, 10)."""
-        return self.head(self.layers(steps)[0][:, -1])
-
-
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Predicted beside measured, for many nets and methods.")
-    parser.add_argument("--quick", action="store_true", help="one net, nothing written")
-    return parser.parse_args()
+def _cells(row: Row) -> list[str]:
+    probed = row.probe["speedup"]
+    told = f"{probed['value']:.2f} [{probed['low']:.2f}, {probed['high']:.2f}]" if probed else "-"
+    told += f", {row.probe['covered_share']:.0%}" if probed and row.probe["covered_share"] < 1 else ""
+    measured = f"{row.measured.value:.2f} [{row.measured.low:.2f}, {row.measured.high:.2f}] ({row.measured.n})"
+    return [
+        row.net, str(row.batch), row.method, row.class_, "-" if row.hard is None else f"{row.hard:.1f}",
+        f"{row.expected:.2f}", told, measured, "right" if row.sign_right else "**wrong**",
+        "held" if row.hard_held else "**broken**",
+    ]  # fmt: skip
 
 
 if __name__ == "__main__":

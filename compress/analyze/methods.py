@@ -153,6 +153,9 @@ def _weights_int4(subject: Subject) -> Change:
 
 def _fewer_weight_bytes(subject: Subject, usual: Bits, most: Bits, nbytes: float) -> Change:
     before = subject.shares.costs.tag_bytes("C", "weight")
+    if subject.shares.runtime == "onnxruntime" and subject.ceilings.peak("int8"):
+        # MatMulNBits quantizes activations on the fly and multiplies integers, so float rates do not bound it.
+        most = replace(most, dtypes=quantized.all_integers(subject.table).dtypes)
     expected, hard = subject.costs_in(usual), subject.costs_in(most)
     why = f"Weights shrink from {_mb(before)} to {_mb(expected.tag_bytes('C', 'weight'))}, work stays"
     tokens = crossover_rows(subject.ceilings, subject.main_type, nbytes)

@@ -61,12 +61,15 @@ def probe_pairs(idle: Path, pairs: Sequence[tuple[Path, Path]], bench: Bench, se
     return _ask(_request("probe", idle, bench) | {"pairs": named, "seconds": seconds}, {})
 
 
-def batch_times(
-    path: Path, feeds: Feeds, batches: Sequence[int], bench: Bench, seconds: float
-) -> dict[int, list[float]]:
-    """Milliseconds of each call of a whole file by batch size, taken in turns for about `seconds`."""
-    request = _request("batches", path, bench) | {"batches": list(batches), "seconds": seconds}
-    return {int(batch): list(found) for batch, found in _ask(request, feeds)["times_ms"].items()}
+def time_in_turns(
+    a: Path, b: Path, feeds: Feeds, bench: Bench, seconds: float, batches: tuple[int | None, int | None] = (None, None)
+) -> dict[str, Any]:
+    """Time file `b` against file `a` for about `seconds`, without the A/A run of `compare_files`.
+
+    batches: samples of a call of each, rows of `feeds` repeated or cut; None: all. Returns ratio, a_ms, b_ms.
+    """
+    more = {"b": str(b), "batches": dict(zip("ab", batches, strict=True)), "seconds": seconds}
+    return _ask(_request("turns", a, bench) | more, feeds)
 
 
 def open_isolated(path: Path, optimised: Path, bench: Bench) -> dict[str, Any]:

@@ -7,7 +7,6 @@ and the constant is measured beside the pairs (`floor`), for the caller to take 
 import json
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from compress.device.runtime import open_session
+from compress.measure.latency import Call, Comparison, Plan, compare
 
 # Inside a net, layouts change only where the integer or blocked part begins and ends; around a lone node always.
 LAYOUT_OPS = frozenset({"ReorderInput", "ReorderOutput", "Transpose"})
@@ -31,6 +31,14 @@ NUMBERS = {"tensor(float)": np.float32, "tensor(uint8)": np.uint8, "tensor(int8)
 class How:
     provider: str
     threads: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A whole file and the samples of a call; None: as many as there are."""
+
+    path: Path
+    batch: int | None = None
 
 
 def pair_times(a: Path, b: Path, how: How, seconds: float) -> dict[str, Any]:
@@ -54,19 +62,23 @@ def floor_ms(path: Path, how: How) -> float:
     return float(np.median(found["a"]["blocks_ms"]) / found["a"]["nodes"])
 
 
-def batch_times(path: Path, feeds: dict[str, Any], batches: Sequence[int], how: How, seconds: float) -> dict[int, Any]:
-    """Milliseconds of each call of a whole file by batch size, taken in turns; rows of `feeds` repeat or are cut."""
-    session = open_session(path, provider=how.provider, threads=how.threads)
-    given = {batch: {name: _rows(values, batch) for name, values in feeds.items()} for batch in batches}
-    times: dict[int, list[float]] = {batch: [] for batch in batches}
-    started, rounds = time.perf_counter(), 0
-    while rounds < WARM_UP_RUNS + FEWEST_BLOCKS or time.perf_counter() - started < seconds:
-        for batch, arrays in given.items():
-            start = time.perf_counter_ns()
-            session.run(None, arrays)
-            times[batch].append((time.perf_counter_ns() - start) / 1e6)
-        rounds += 1
-    return {batch: found[WARM_UP_RUNS:] for batch, found in times.items()}
+def whole_times(a: Run, b: Run, feeds: dict[str, Any], how: How, seconds: float) -> Comparison:
+    """Whole files in interleaved blocks for about `seconds`; rows of `feeds` (n, ...) repeat to fill a batch."""
+    calls = [_call(run, feeds, how) for run in (a, b)]
+    for call in calls:
+        for _ in range(WARM_UP_RUNS):
+            call()
+    plan = Plan(
+        min_blocks=FEWEST_BLOCKS, max_blocks=10 * MOST_BLOCKS, seconds=seconds, half_width=0.0,
+        cpu_time=how.threads == 1,
+    )  # fmt: skip
+    return compare(calls[0], calls[1], plan)
+
+
+def _call(run: Run, feeds: dict[str, Any], how: How) -> Call:
+    session = open_session(run.path, provider=how.provider, threads=how.threads)
+    given = {name: _rows(values, run.batch) if run.batch else values for name, values in feeds.items()}
+    return lambda: session.run(None, given)
 
 
 class _Side:

@@ -51,7 +51,7 @@ def handle_compare(request: Request) -> dict[str, Any]:
     plan = Plan(**request["plan"])
     tries = []
     for _ in range(request["tries"]):
-        a_a = compare(a, a_again, Plan(seconds=plan.seconds / 2, half_width=plan.half_width))
+        a_a = compare(a, a_again, Plan(seconds=plan.seconds / 2, half_width=plan.half_width, cpu_time=plan.cpu_time))
         tries.append((a_a, compare(a, b, plan)))
         if a_a.clean:
             break
@@ -99,24 +99,25 @@ def handle_profile(request: Request) -> dict[str, Any]:
 
 
 def handle_probe(request: Request) -> dict[str, Any]:
-    """Kernel times of pairs of small files, in turns; pairs that the time does not reach are None."""
+    """Kernel times of pairs of small files, in turns; pairs that the time does not reach are None, never the first."""
     how = kernels.How(provider=request["provider"], threads=request["threads"])
-    started, left, found = time.perf_counter(), len(request["pairs"]), []
+    started, left = time.perf_counter(), len(request["pairs"])
+    found: list[dict[str, Any] | None] = []
     floors = [kernels.floor_ms(Path(request["a"]), how)]
     for a, b in request["pairs"]:
         seconds = request["seconds"] - (time.perf_counter() - started)
-        found.append(_pair(Path(a), Path(b), how, seconds / left) if seconds > 0 else None)
+        found.append(_pair(Path(a), Path(b), how, seconds / left) if seconds > 0 or not found else None)
         left -= 1
     floors.append(kernels.floor_ms(Path(request["a"]), how))
     return {"floor_ms": min(floors), "pairs": found}
 
 
-def handle_batches(request: Request) -> dict[str, Any]:
-    """Every call of a whole file at several batch sizes, in turns."""
+def handle_turns(request: Request) -> dict[str, Any]:
+    """Two whole files, or one at two batch sizes, in turns: the short form of `handle_compare`, without A/A."""
     how = kernels.How(provider=request["provider"], threads=request["threads"])
-    feeds = _feeds(request)
-    times = kernels.batch_times(Path(request["a"]), feeds, request["batches"], how, request["seconds"])
-    return {"times_ms": {str(batch): _rounded(np.array(found)) for batch, found in times.items()}}
+    a, b = (kernels.Run(path=Path(request[name]), batch=request["batches"][name]) for name in "ab")
+    found = kernels.whole_times(a, b, _feeds(request), how, request["seconds"])
+    return {"ratio": vars(found.ratio), "a_ms": _rounded(found.a_ms), "b_ms": _rounded(found.b_ms)}
 
 
 def handle_open(request: Request) -> dict[str, Any]:
@@ -140,7 +141,7 @@ HANDLERS: dict[str, Callable[[Request], dict[str, Any]]] = {
     "profile": handle_profile,
     "open": handle_open,
     "probe": handle_probe,
-    "batches": handle_batches,
+    "turns": handle_turns,
 }
 
 

@@ -1,7 +1,7 @@
 """From kernel times of single sites to the time of the whole file. Pure NumPy.
 
 T_new = T - sum t_old + sum t_new, with every t in the place it has in the file: t_new = t_old * r, where r is the
-ratio of the two kernels timed side by side. Nodes that come on top also cost what the runtime spends between nodes.
+ratio of the two kernels timed side by side.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,26 +20,11 @@ REPEATABLE = 0.03
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pair:
-    """Two kernels timed side by side. ratio: new over old; new_ms: of one copy; extra_nodes: per copy."""
-
-    ratio: Interval
-    new_ms: float
-    extra_nodes: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class Change:
-    """Sites of the file that one pair speaks for. now_ms: their time now, all together; count: how many."""
+    """Sites of the file that one pair of kernels speaks for. now_ms: their time now, all together; ratio: new / old."""
 
     now_ms: float
-    count: int
-    pair: Pair
-
-    def new_ms(self, ratio: float, node_ms: float) -> float:
-        """Their time afterwards; sites that cost nothing now (fused into another kernel) get the kernel's own time."""
-        kernels = self.now_ms * ratio if self.now_ms else self.count * self.pair.new_ms
-        return kernels + self.count * max(0.0, self.pair.extra_nodes) * node_ms
+    ratio: Interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +34,6 @@ class Whole:
     total_ms: float
     spread: float
     kernels_ms: Mapping[str, float]
-
-    @property
-    def node_ms(self) -> float:
-        """Time between kernels, per node."""
-        left = self.total_ms - sum(self.kernels_ms.values())
-        return max(0.0, left) / max(1, len(self.kernels_ms))
 
 
 def whole_of(calls_ms: Sequence[float], nodes: Sequence[Mapping[str, Any]], floor_ms: float) -> Whole:
@@ -67,19 +46,19 @@ def whole_of(calls_ms: Sequence[float], nodes: Sequence[Mapping[str, Any]], floo
     return Whole(total_ms=total, spread=spread, kernels_ms={name: ms * shrink for name, ms in kernels.items()})
 
 
-def pair_of(answer: Mapping[str, Any], floor_ms: float, copies: int) -> Pair:
-    """A pair from the worker's answer: blocks of both sides, the profiler's cost taken off every node."""
+def kernel_ratio(answer: Mapping[str, Any], floor_ms: float, copies: int) -> Interval:
+    """New over old from the worker's answer: blocks of both sides, the profiler's cost taken off every node."""
     sides = [answer["a"], answer["b"]]
     old, new = (
         np.maximum(np.array(side["blocks_ms"]) - floor_ms * side["nodes"], SHORTEST_MS * copies) for side in sides
     )
-    found = ratio_of_medians(np.log(new / old))
+    return repeatable(ratio_of_medians(np.log(new / old)))
+
+
+def repeatable(found: Interval) -> Interval:
+    """The interval, at least as wide as repeats of a probe differ."""
     low, high = min(found.low, found.value / (1 + REPEATABLE)), max(found.high, found.value * (1 + REPEATABLE))
-    return Pair(
-        ratio=Interval(value=found.value, low=low, high=high, n=found.n),
-        new_ms=float(np.median(new)) / copies,
-        extra_nodes=(sides[1]["nodes"] - sides[0]["nodes"]) / copies,
-    )
+    return Interval(value=found.value, low=low, high=high, n=found.n)
 
 
 def speedup(whole: Whole, changes: Sequence[Change], rest: tuple[float, float] = (1.0, 1.0)) -> Interval:
@@ -92,10 +71,10 @@ def speedup(whole: Whole, changes: Sequence[Change], rest: tuple[float, float] =
     between = max(0.0, whole.total_ms - sum(whole.kernels_ms.values()))
 
     def after(end: str, rest_factor: float) -> float:
-        changed = sum(change.new_ms(getattr(change.pair.ratio, end), whole.node_ms) for change in changes)
+        changed = sum(change.now_ms * float(getattr(change.ratio, end)) for change in changes)
         return between + others * rest_factor + changed
 
     value, best, worst = after("value", rest[0]), after("low", rest[0]), after("high", rest[1])
-    n = min((change.pair.ratio.n for change in changes), default=0)
+    n = min((change.ratio.n for change in changes), default=0)
     found = [whole.total_ms / max(ms, SHORTEST_MS) for ms in (value, worst * (1 + whole.spread), best)]
     return Interval(value=found[0], low=found[1], high=found[2] * (1 + whole.spread), n=n)

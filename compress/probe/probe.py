@@ -11,8 +11,9 @@ import numpy as np
 from compress.data import Array
 from compress.measure import isolated
 from compress.measure.stats import Interval, ratio_of_medians
-from compress.probe import replaced, whole_file
+from compress.probe import replaced, rewritten
 from compress.probe.depth import removable_share
+from compress.probe.estimate import repeatable
 from compress.probe.methods import METHODS, Kind, Method
 from compress.probe.task import Found, Nodes, Task
 
@@ -74,11 +75,10 @@ def graph_mode(eager_ms: Sequence[float], file_ms: Sequence[float]) -> ProbeResu
 
 def _batch(task: Task, method: Method) -> Found:
     many = int(method.amount)
-    times = isolated.batch_times(task.path, task.feeds, [1, many], task.bench, task.budget / 2)
+    ratio = task.in_turns(task.path, task.budget / 2, (1, many))["ratio"]
     # per sample: a call of `many` does the work of `many` calls of one
-    logs = np.log(many * np.array(times[1]) / np.array(times[many]))
-    note = f"time per sample of the whole file, batch {many} against 1"
-    return Found(speedup=ratio_of_medians(logs), covered_share=1.0, note=note)
+    found = repeatable(Interval(**{name: ratio[name] * many for name in ("value", "low", "high")}, n=ratio["n"]))
+    return Found(speedup=found, covered_share=1.0, note=f"time per sample of the whole file, batch {many} against 1")
 
 
 def _depth(task: Task, _method: Method) -> Found:
@@ -91,9 +91,9 @@ def _depth(task: Task, _method: Method) -> Found:
 
 
 _PROBES: dict[Kind, Callable[[Task, Method], Found]] = {
-    "static": whole_file.predict,
-    "dynamic": whole_file.predict,
-    "weights": replaced.predict,
+    "static": rewritten.predict,
+    "dynamic": rewritten.predict,
+    "weights": rewritten.predict,
     "prune": replaced.predict,
     "depth": _depth,
     "batch": _batch,

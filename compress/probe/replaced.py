@@ -1,4 +1,4 @@
-"""Methods that put another kernel in the place of convolutions and matrix products."""
+"""Fewer channels: each convolution and matrix product timed beside itself with the shapes that pruning leaves."""
 
 import tempfile
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import onnx
 from compress.export.audit import HEAVY_FLOAT_OPS
 from compress.measure import isolated
 from compress.probe import graphs
-from compress.probe.estimate import Change, Whole, pair_of, speedup, whole_of
+from compress.probe.estimate import Change, Whole, kernel_ratio, speedup, whole_of
 from compress.probe.methods import Method
 from compress.probe.pruned import pruned
 from compress.probe.sites import Net, Site
@@ -32,14 +32,13 @@ class Group:
 
     site: Site
     kernels: list[str]
-    count: int
     profile_ms: float
 
 
 def predict(task: Task, method: Method) -> Found:
     """Time the replacement beside the float kernel for the sites that hold 90 % of the time, within the budget."""
     net, nodes = Net(task.path, task.feeds), task.profile()
-    found = groups(net, method, nodes)
+    found = groups(net, nodes)
     if not found:
         return Found(note="no node of the file has a kernel that this method would replace")
     calls_ms = task.calls_ms()
@@ -51,8 +50,7 @@ def predict(task: Task, method: Method) -> Found:
     changes = [
         Change(
             now_ms=sum(whole.kernels_ms[kernel] for kernel in group.kernels),
-            count=group.count,
-            pair=pair_of(pair, float(answer["floor_ms"]), count),
+            ratio=kernel_ratio(pair, float(answer["floor_ms"]), count),
         )
         for group, count, pair in zip(chosen, copies, answer["pairs"], strict=True)
         if pair and "refused" not in pair
@@ -60,8 +58,8 @@ def predict(task: Task, method: Method) -> Found:
     return _found(whole, changes, chosen, answer["pairs"], method)
 
 
-def groups(net: Net, method: Method, nodes: Nodes) -> list[Group]:
-    """The sites that a method changes, equal ones together, those with the most time first."""
+def groups(net: Net, nodes: Nodes) -> list[Group]:
+    """The sites whose kernels are in the profile, equal ones together, those with the most time first."""
     times = {str(node["name"]): float(node["time_ms"]) for node in nodes}
     owned: dict[str, list[str]] = {}
     for node in nodes:
@@ -70,21 +68,13 @@ def groups(net: Net, method: Method, nodes: Nodes) -> list[Group]:
             owned.setdefault(owner, []).append(str(node["name"]))
     alike: dict[Any, list[Site]] = {}
     for site in net.sites:
-        if site.name in owned and (method.kind != "weights" or graphs.is_product(site)):
+        if site.name in owned:
             alike.setdefault(site.key, []).append(site)
     found = []
     for sites in alike.values():
-        kernels = [kernel for site in sites for kernel in owned.get(site.name, [])]
-        spent = sum(times[kernel] for kernel in kernels)
-        found.append(Group(site=sites[0], kernels=kernels, count=len(sites), profile_ms=spent))
+        kernels = [kernel for site in sites for kernel in owned[site.name]]
+        found.append(Group(site=sites[0], kernels=kernels, profile_ms=sum(times[kernel] for kernel in kernels)))
     return sorted(found, key=lambda group: -group.profile_ms)
-
-
-def replacement(site: Site, method: Method) -> graphs.Drawn:
-    """The site after the method, and what builds its node."""
-    if method.kind == "prune":
-        return pruned(site, method.amount), graphs.in_float
-    return site, graphs.weight_only(int(method.amount))
 
 
 def _largest(found: Sequence[Group], nodes: Nodes) -> list[Group]:
@@ -110,8 +100,9 @@ def _timed(task: Task, method: Method, opset: int, chosen: Sequence[tuple[Group,
         pairs = []
         for place, (group, copies) in enumerate(chosen):
             old, new = folder / f"{place}-old.onnx", folder / f"{place}-new.onnx"
-            onnx.save(graphs.draw((group.site, graphs.in_float), copies=copies, opset=opset), str(old))
-            onnx.save(graphs.draw(replacement(group.site, method), copies=copies, opset=opset), str(new))
+            narrow = pruned(group.site, method.amount)
+            onnx.save(graphs.draw(group.site, copies=copies, opset=opset), str(old))
+            onnx.save(graphs.draw(narrow, copies=copies, opset=opset), str(new))
             pairs.append((old, new))
         onnx.save(graphs.idle_model(), str(folder / "idle.onnx"))
         return isolated.probe_pairs(
@@ -126,5 +117,4 @@ def _found(whole: Whole, changes: list[Change], chosen: list[Group], pairs: list
         return Found(note=note)
     covered = min(1.0, sum(change.now_ms for change in changes) / whole.total_ms)
     # Fewer channels also shrink what stands between the layers; at worst not at all.
-    rest = (1 - method.amount, 1.0) if method.kind == "prune" else (1.0, 1.0)
-    return Found(speedup=speedup(whole, changes, rest), covered_share=covered, note=note)
+    return Found(speedup=speedup(whole, changes, (1 - method.amount, 1.0)), covered_share=covered, note=note)

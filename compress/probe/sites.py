@@ -16,7 +16,7 @@ from compress.data import Array
 from compress.quantize.schemes import LINEAR_HEAVY
 
 HEAVY = frozenset({"Conv", "Gemm", "MatMul"})
-# What both the float and the integer convolution do on the way out.
+# What a convolution does on the way out.
 ACTIVATIONS = frozenset({"Relu", "Clip"})
 # A kernel bears the name of the last node fused into it, so its product is a few producers up.
 FUSED_NODES = 4
@@ -29,8 +29,7 @@ class Site:
     """One node, with the activation that the runtime fuses into it.
 
     shapes: of its inputs, None where absent; constants: values by input position; output: its shape;
-    tail: operator and constants of the activation, where there is one.
-
+    tail: operator and constants of the activation, where there is one;
     first, last: no other heavy node before, or behind.
     """
 
@@ -48,8 +47,8 @@ class Site:
     def key(self) -> tuple[object, ...]:
         """Equal for sites that the same kernel serves in the same time."""
         attributes = tuple(sorted((name, str(value)) for name, value in self.attributes.items()))
-        ends = (self.first, self.last)
-        return (self.op, attributes, self.shapes, tuple(sorted(self.constants)), self.output, self.tail, ends)
+        constants = tuple(sorted(self.constants))
+        return (self.op, attributes, self.shapes, constants, self.output, self.tail, self.first, self.last)
 
     @property
     def activations(self) -> list[int]:
@@ -104,7 +103,7 @@ class Net:
     @cached_property
     def sites(self) -> list[Site]:
         """Convolutions and matrix products in graph order, those whose shapes are known."""
-        return list(self._sites(HEAVY))
+        return list(self._sites())
 
     def owner(self, kernel: str) -> str | None:
         """Name of the heavy node that a kernel of the optimised graph computes, from the kernel's name."""
@@ -117,13 +116,12 @@ class Net:
             node = next((self.producers[name] for name in node.input if name in self.producers), None)
         return node.name if node is not None and node.op_type in HEAVY else None
 
-    def _sites(self, ops: frozenset[str]) -> Iterator[Site]:
+    def _sites(self) -> Iterator[Site]:
         shapes = self._shapes()
         for node in self.model.graph.node:
             known = all(not name or name in shapes for name in (*node.input, *node.output))
-            if node.op_type in ops and node.domain in ("", "ai.onnx") and known and node.name:
-                site = self._site(node, shapes)
-                yield site
+            if node.op_type in HEAVY and node.domain in ("", "ai.onnx") and known and node.name:
+                yield self._site(node, shapes)
 
     def _site(self, node: onnx.NodeProto, shapes: Mapping[str, Shape]) -> Site:
         constants = {i: self.constants[name] for i, name in enumerate(node.input) if name in self.constants}

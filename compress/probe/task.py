@@ -50,5 +50,10 @@ class Task:
 
     def calls_ms(self) -> list[float]:
         """Milliseconds of whole calls without a profiler."""
-        batch = len(next(iter(self.feeds.values())))
-        return isolated.batch_times(self.path, self.feeds, [batch], self.bench, self.budget * WHOLE_SHARE)[batch]
+        return list(self.in_turns(self.path, self.budget * WHOLE_SHARE)["a_ms"])
+
+    def in_turns(
+        self, other: Path, seconds: float, batches: tuple[int | None, int | None] = (None, None)
+    ) -> dict[str, Any]:
+        """The file beside another one, or at two batch sizes; see `isolated.time_in_turns`."""
+        return isolated.time_in_turns(self.path, other, self.feeds, self.bench, seconds, batches)

@@ -121,11 +121,10 @@ def elasticity_of(path: Path, feeds: dict[str, Array], bench: isolated.Bench, se
     if not batch:
         return None
     try:
-        times = isolated.batch_times(path, feeds, [batch, 2 * batch], bench, seconds)
+        found = isolated.time_in_turns(path, path, feeds, bench, seconds, (batch, 2 * batch))
     except InputError:
         return None
-    once, twice = (float(np.median(times[size])) for size in (batch, 2 * batch))
-    return (twice - once) / once
+    return 1 / float(found["ratio"]["value"]) - 1
 
 
 def without_profiler(rows: Sequence[Mapping[str, Any]], end_to_end_ms: float) -> list[dict[str, Any]]:

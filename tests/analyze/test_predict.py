@@ -1,5 +1,7 @@
 """Predictions of methods, on constructed models with made-up times."""
 
+from dataclasses import replace
+
 import made
 import nets
 import nets_text
@@ -129,6 +131,31 @@ def test_weights_in_fewer_bits_give_what_their_bytes_say_when_only_bytes_count()
         assert rows[name].hard == pytest.approx(now / least, rel=1e-6)
         assert rows[name].expected == pytest.approx(1 / share, rel=0.02)
         assert rows[name].expected < rows[name].hard
+
+
+def test_an_expectation_stays_below_the_hard_ceiling_of_kernels_at_their_roof():
+    table = count(nn.Conv2d(64, 64, 3, padding=1, bias=False), torch.rand(1, 64, 56, 56))
+    # Convolutions gain 160 / 70, but products in fp32 are fast enough to leave only 160 / 80 to the roofs.
+    rates = {
+        "fp32": Rate(gemm=made.figure(80e9), conv=made.figure(70e9)),
+        "int8": Rate(gemm=made.figure(150e9), conv=made.figure(160e9)),
+    }
+    device = replace(made.machine(), flop_per_s=rates)
+    rows = predicted(table, device, measured=made.measured(2 * table.macs / 80e9 * 1e3))
+    assert rows["int8 W8A8"].hard == pytest.approx(2.0)
+    assert 1.9 < rows["int8 W8A8"].expected <= rows["int8 W8A8"].hard
+
+
+def test_kernels_that_multiply_in_integers_keep_the_bound_of_weight_only_methods_in_onnx_runtime():
+    table = count(nn.Linear(512, 512, bias=False), torch.rand(4096, 512))
+    bounds = {}
+    for runtime in ("torch", "onnxruntime"):
+        # On the fp32 roof exactly: nothing is left to gain without integer arithmetic.
+        now = made.measured(2 * table.macs / 70e9 * 1e3, runtime=runtime)
+        bounds[runtime] = predicted(table, made.machine(fp32=70e9, int8=140e9), measured=now)["int4 weight-only g128"]
+    assert bounds["torch"].hard == pytest.approx(1.0)
+    assert bounds["onnxruntime"].hard == pytest.approx(2.0)
+    assert bounds["onnxruntime"].expected < 1.1
 
 
 def test_weight_only_gains_end_where_arithmetic_takes_over():

@@ -68,6 +68,24 @@ def test_single_stalls_do_not_change_the_ratio(clock: Clock):
     assert found.b_ms.max() == pytest.approx(50.0)  # stalls stay in the samples: P99 must see them
 
 
+def test_processor_time_is_blind_to_what_others_take(clock: Clock, monkeypatch: pytest.MonkeyPatch):
+    """A scheduler that interrupts every call beyond 1 ms for 10 ms makes 2 ms : 0.5 ms look like 12 : 0.5."""
+    busy = {"ns": 0}
+
+    def model(milliseconds: float) -> Callable[[], None]:
+        def call() -> None:
+            busy["ns"] += round(1e6 * milliseconds)
+            clock.now_ns += round(1e6 * (milliseconds + (10 if milliseconds > 1 else 0)))
+
+        return call
+
+    monkeypatch.setattr(latency.time, "thread_time_ns", lambda: busy["ns"])
+    assert compare(model(2.0), model(0.5), Plan()).ratio.value == pytest.approx(24)
+    found = compare(model(2.0), model(0.5), Plan(cpu_time=True))
+    assert found.ratio.value == pytest.approx(4)
+    assert np.median(found.a_ms) == pytest.approx(2)
+
+
 def test_a_model_against_itself_is_clean_and_no_different(clock: Clock):
     alarms = 0
     for seed in range(20):
