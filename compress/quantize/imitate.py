@@ -60,9 +60,11 @@ class Imitation:
         """Set the grid of every activation to its range over the split, with weights rounded and activations not."""
         for one in self.activations.values():
             one.low, one.high, one.observing = float("inf"), float("-inf"), True
+        device = next(self.model.parameters()).device
         with evaluating(self.model), torch.no_grad():
             for inputs, _ in split.batches(OBSERVE_BATCH):
-                args, kwargs = call_arguments({name: torch.from_numpy(values) for name, values in inputs.items()})
+                tensors = {name: torch.from_numpy(values).to(device) for name, values in inputs.items()}
+                args, kwargs = call_arguments(tensors)
                 self.model(*args, **kwargs)
         for one in self.activations.values():
             one.observing = False

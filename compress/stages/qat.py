@@ -22,7 +22,7 @@ from compress.gate import Paired, judge_drop
 from compress.quantize.learned import with_ranges
 from compress.quantize.ort import quantize_static
 from compress.quantize.schemes import SCHEMES, Scheme, narrowed
-from compress.recipe.spec import Gate, Qat
+from compress.recipe.spec import COST_METRICS, SPEED_METRICS, Gate, Qat
 from compress.stages.baseline import FloatModel
 from compress.stages.context import Context, StepTaken, export_versions, runtime_versions
 from compress.stages.finish import Made, judge_made
@@ -238,8 +238,6 @@ def _scheme_in(name: str) -> str | None:
 
 
 def _missed_cost(candidate: Candidate) -> int:
-    from compress.recipe.spec import COST_METRICS, SPEED_METRICS
-
     fixed = (*SPEED_METRICS, *COST_METRICS)
     return sum(gate.outcome != "pass" and gate.metric in fixed for gate in candidate.gates)
 

@@ -66,6 +66,7 @@ def train(task: Task, plan: TrainPlan, work: Path, watch: Watch) -> TrainRecord:
         loop = _Loop(task=task, plan=plan, accelerator=accelerator, work=work, watch=watch)
         stopped = loop.run_()
     task.model.load_state_dict(loop.state.best, strict=True)
+    task.model.cpu()  # exporting, and whatever the caller does with it, expects it where it came from
     return make_record(loop.state, plan, len(task.fit), stopped)
 
 
