@@ -17,7 +17,7 @@ from compress.export.onnx import export_onnx, quiet
 from compress.quantize.ort import op_types_for, quantize_dynamic, quantize_static
 from compress.quantize.ranges import calibrate, mask_nodes
 from compress.quantize.schemes import LINEAR_HEAVY, SCHEMES
-from compress.stages.ptq import linear_share
+from compress.stages.ptq_files import linear_share
 
 CALIBRATION_SAMPLES = 64
 STATIC, DYNAMIC = (next(one for one in SCHEMES if one.kind == kind) for kind in ("static", "dynamic"))
