@@ -8,6 +8,8 @@ every net tried.
 from dataclasses import dataclass, replace
 from typing import Literal
 
+Rounding = Literal["nearest", "clip", "gptq"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scheme:
@@ -33,6 +35,24 @@ SCHEMES = (
     Scheme(name="u8u8-tensor", kind="static", weight="u8"),
     Scheme(name="dynamic-s8-channel-reduced", kind="dynamic", weight="s8", per_channel=True, reduced=True),
     Scheme(name="dynamic-u8-tensor", kind="dynamic", weight="u8"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightScheme:
+    """bits: 8 or 4; group: inputs that share a scale (a power of two from 16 on), None for one per output channel."""
+
+    name: str
+    bits: int
+    group: int | None = None
+    rounding: Rounding = "nearest"
+
+
+WEIGHT_SCHEMES = (
+    WeightScheme(name="weights-int8", bits=8),
+    WeightScheme(name="weights-int4", bits=4, group=32),
+    WeightScheme(name="weights-int4-clip", bits=4, group=32, rounding="clip"),
+    WeightScheme(name="weights-int4-gptq", bits=4, group=32, rounding="gptq"),
 )
 # From this share of the work in matrix products with constant weights on, a net counts as Linear-heavy.
 LINEAR_HEAVY = 0.5

@@ -7,7 +7,7 @@ DequantizeLinear on its weight, which saves size only. Codes are symmetric: w = 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,11 +17,10 @@ from compress.data import Array, Split
 from compress.quantize.graph import Graph, Layer, attribute, layers, load_graph, save_graph
 from compress.quantize.moments import Moments, as_rows, from_rows, moments, refusal
 from compress.quantize.reconstruct import Problem, reconstruct
+from compress.quantize.schemes import WeightScheme
 
 if TYPE_CHECKING:
     import onnx
-
-Rounding = Literal["nearest", "clip", "gptq"]
 
 # MatMulNBits computes with 8-bit activations, a scale per row and block, at this level: that is where its speed is.
 ACCURACY_LEVEL = 4
@@ -29,24 +28,6 @@ INT4_OPSET = 21
 SHRINKS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5)
 # Smaller tables and weights are not worth a scale.
 FEWEST_VALUES = 1024
-
-
-@dataclass(frozen=True, kw_only=True)
-class WeightScheme:
-    """bits: 8 or 4; group: inputs that share a scale (a power of two from 16 on), None for one per output channel."""
-
-    name: str
-    bits: int
-    group: int | None = None
-    rounding: Rounding = "nearest"
-
-
-WEIGHT_SCHEMES = (
-    WeightScheme(name="weights-int8", bits=8),
-    WeightScheme(name="weights-int4", bits=4, group=32),
-    WeightScheme(name="weights-int4-clip", bits=4, group=32, rounding="clip"),
-    WeightScheme(name="weights-int4-gptq", bits=4, group=32, rounding="gptq"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,8 @@ from compress.candidate import Candidate
 from compress.device import facts
 from compress.errors import InputError
 from compress.gate import sentence
-from compress.quantize.schemes import scheme_names, schemes_for
+from compress.quantize.schemes import WEIGHT_SCHEMES, scheme_names, schemes_for
 from compress.quantize.ways import METHOD_STEPS, WHAT, Step, Way, base_scheme, steps_for, ways_of
-from compress.quantize.weight_only import WEIGHT_SCHEMES
 from compress.recipe.spec import Ptq
 from compress.stages.baseline import FloatModel
 from compress.stages.context import Context, StepTaken

@@ -16,9 +16,8 @@ from compress.quantize.histogram import Histogram, clipped_range, collect, is_st
 from compress.quantize.ort import op_types_for, quantize_dynamic, quantize_static
 from compress.quantize.prepare import prepare
 from compress.quantize.ranges import Observed, as_tensors_data, mask_nodes, observe
-from compress.quantize.schemes import LINEAR_HEAVY
+from compress.quantize.schemes import LINEAR_HEAVY, WeightScheme
 from compress.quantize.ways import Prepare, Way
-from compress.quantize.weight_only import WeightScheme, quantize_weights
 from compress.recipe.spec import Ptq
 from compress.stages.baseline import FloatModel
 from compress.stages.context import Context, read_array, relative_progress, runtime_versions, write_array
@@ -103,6 +102,7 @@ def make_file(source: Source, way: Way) -> Entry:
 
 def make_weight_only(source: Source, scheme: WeightScheme) -> Entry:
     """A file with integer weights and float activations."""
+    from compress.quantize.weight_only import quantize_weights
 
     def make(folder: Path) -> dict[str, Any]:
         split = source.calibration.take(MOMENT_SAMPLES)

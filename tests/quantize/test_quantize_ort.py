@@ -17,9 +17,8 @@ from compress.errors import InputError
 from compress.export.audit import audit_graph
 from compress.quantize.ort import CONV_OP_TYPES, LINEAR_OP_TYPES, check_saturation, quantize_dynamic, quantize_static
 from compress.quantize.ranges import calibrate, mask_nodes, range_of
-from compress.quantize.schemes import SCHEMES, schemes_for
+from compress.quantize.schemes import SCHEMES, WEIGHT_SCHEMES, schemes_for
 from compress.quantize.ways import METHOD_STEPS
-from compress.quantize.weight_only import WEIGHT_SCHEMES
 from compress.recipe.spec import Method
 
 BY_NAME = {scheme.name: scheme for scheme in SCHEMES}

@@ -10,14 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_nets import node, normal, run, save, split_of, sqnr
 
-from compress.quantize.weight_only import (
-    WEIGHT_SCHEMES,
-    WeightScheme,
-    block_scales,
-    grid_of,
-    pack_nbits,
-    quantize_weights,
-)
+from compress.quantize.schemes import WEIGHT_SCHEMES, WeightScheme
+from compress.quantize.weight_only import block_scales, grid_of, pack_nbits, quantize_weights
 
 BY_NAME = {scheme.name: scheme for scheme in WEIGHT_SCHEMES}
 

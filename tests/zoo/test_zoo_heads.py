@@ -17,7 +17,8 @@ def samples(n=400, width=6, classes=3, seed=0):
 def test_a_head_is_the_logistic_regression_of_scikit_learn(penalty):
     linear_model = pytest.importorskip("sklearn.linear_model")
     features, labels = samples()
-    scaled = ((features - features.mean(0)) / features.std(0)).numpy()
+    centred = features - features.mean(0)
+    scaled = (centred / centred.square().mean().sqrt()).numpy()
     # Their loss is C times the sum over samples plus half the squared norm: C = 1 / (2 n penalty).
     theirs = linear_model.LogisticRegression(C=1 / (2 * len(labels) * penalty), tol=1e-8, max_iter=2000)
     expected = theirs.fit(scaled, labels.numpy()).predict_proba(scaled)
