@@ -13,6 +13,8 @@ from compress.recipe.load import LoadedRecipe
 from compress.recipe.spec import MetricSpec, Recipe
 
 SCHEMA = "compress.report/1"
+# Whatever a stage makes is timed for at least this long; a stage that took less only looked things up.
+SHORTEST_STAGE_SECONDS = 2.0
 # Methods worth a word before the run; all of them are in the report.
 SHOWN_METHODS = ("int8 W8A8", "prune 50%", "half-depth student")
 Row = dict[str, Any]
@@ -121,7 +123,11 @@ def entered_row(stage: str, row: Row, best: Candidate | None, winner: Candidate 
     """A ledger row of a stage that ran. best: its best candidate; winner: the ladder's choice so far."""
     kept = winner is not None and winner.stage == stage
     figures = {"gain": gain(best), "risk": risk(best)} if best else {"gain": "no candidate", "risk": None}
-    return {"stage": stage, "entered": True, "cached": row["seconds"] < 1.0, "kept": kept} | row | figures
+    return (
+        {"stage": stage, "entered": True, "cached": row["seconds"] < SHORTEST_STAGE_SECONDS, "kept": kept}
+        | row
+        | figures
+    )
 
 
 def step_row(step: Stepped) -> Row:

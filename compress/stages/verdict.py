@@ -150,7 +150,8 @@ def _total(rows: Sequence[Mapping[str, Any]]) -> float:
 def ceilings_of_this_machine(threads: int, say: Say) -> Ceilings:
     """From the cache, or by a quick measurement that is kept for the next time."""
     found = load_ceilings(threads)
-    if found is None:
+    # A busy machine gives roofs too low to stop anybody by; a quieter moment gives better ones.
+    if found is None or found.contaminated:
         say("measuring this machine once (compress doctor --measure does it more thoroughly)")
         found = measure_ceilings(threads, lambda _text: None, QUICK)
         save_ceilings(found)

@@ -104,7 +104,8 @@ def test_a_killed_training_ends_with_the_same_file(trained, tmp_path):
 def test_a_second_run_trains_nothing_again(trained, tmp_path):
     before = {path: sha256_of(path) for path in trained.output.glob(".compress/store/train-*/*.safetensors")}
     assert len(before) == 2
-    assert main(["run", str(trained.output / "digits.yaml"), "--output", str(trained.output)]) == 0
+    # In a process of its own, as before: the number of threads is part of what makes the weights what they are.
+    run_to_the_end(trained.output)
     assert {path: sha256_of(path) for path in trained.output.glob(".compress/store/train-*/*.safetensors")} == before
 
 
