@@ -100,7 +100,11 @@ def _float_steps(context: "Context", entry: Entry | None) -> list[Step]:
 
 
 def _stage_steps(context: "Context", spec: Stage, entry: Entry | None) -> list[Step]:
-    return _qat_steps(context, spec) if isinstance(spec, Qat) else _ptq_steps(context, spec, entry)  # type: ignore[arg-type]
+    if isinstance(spec, Qat):
+        return _qat_steps(context, spec)
+    if isinstance(spec, Ptq):
+        return _ptq_steps(context, spec, entry)
+    raise TypeError(f"no plan is known for a stage of type {type(spec).__name__}")
 
 
 def _qat_steps(context: "Context", spec: Qat) -> list[Step]:

@@ -8,6 +8,7 @@ channels that come near it on calibration data, or would once scaled, keep their
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,9 @@ from numpy.typing import NDArray
 from compress.data import Array
 from compress.quantize.graph import Graph, Layer, layers
 from compress.quantize.statistics import ChannelStatistics
+
+if TYPE_CHECKING:
+    import onnx
 
 Floats = NDArray[np.float64]
 
@@ -141,16 +145,16 @@ def _pair(graph: Graph, first: Layer, convolutions: dict[str, Layer]) -> Pair | 
     return Pair(first=first, second=second, limit=limit)
 
 
-def _leads(graph: Graph, node: object) -> bool:
+def _leads(graph: Graph, node: "onnx.NodeProto") -> bool:
     """Whether a convolution comes right after the node: only then is the refusal worth a word."""
-    followers = graph.consumers.get(node.output[0], [])  # type: ignore[attr-defined]
+    followers = graph.consumers.get(node.output[0], [])
     return any(one.op_type == "Conv" for one in followers)
 
 
-def _upper_end(graph: Graph, clip: object) -> float | None:
+def _upper_end(graph: Graph, clip: "onnx.NodeProto") -> float | None:
     """The upper end of a Clip that begins at zero, infinite where it has none; None where it cannot be handled."""
-    ends = [graph.constant(name) if name else None for name in clip.input[1:3]]  # type: ignore[attr-defined]
-    names = list(clip.input[1:3])  # type: ignore[attr-defined]
+    ends = [graph.constant(name) if name else None for name in clip.input[1:3]]
+    names = list(clip.input[1:3])
     if not names or ends[0] is None or float(ends[0]) != 0.0:
         return None
     if len(names) < 2 or not names[1]:

@@ -130,8 +130,9 @@ def _round_weights(
     """Turn the library's weight quantizers on where the file rounds a weight. Returns those it has none for, too."""
     found, lost = {}, []
     for one in placed:
-        module = modules[one.module]
-        quantizer = getattr(module, "weight_quantizer", None)
+        # The library adds members to modules and quantizers that torch's own types do not know.
+        module: Any = modules[one.module]
+        quantizer: Any = getattr(module, "weight_quantizer", None)
         if not isinstance(quantizer, nn.Module):
             lost.append(one.weight.name)
             continue
@@ -143,9 +144,9 @@ def _round_weights(
             channels=axis,
             learn=scheme.weight_bits < 8,
         )
-        rounding.begin_(module.weight)  # type: ignore[arg-type]
+        rounding.begin_(module.weight)
         _set_rounding_(quantizer, rounding)
-        quantizer.enable()  # type: ignore[operator]
+        module.weight_quantizer.enable()
         found[one.weight.name] = rounding
     return found, tuple(lost)
 
@@ -181,15 +182,15 @@ def _new_quantizer() -> nn.Module:
     return quantizer
 
 
-def _set_rounding_(quantizer: nn.Module, rounding: Rounding) -> None:
+def _set_rounding_(quantizer: Any, rounding: Rounding) -> None:
     """Let the library's quantizer compute with `rounding`, through its backend hook."""
     with _library():
         from modelopt.torch.quantization.nn import is_registered_quant_backend, register_quant_backend
 
         if not is_registered_quant_backend(BACKEND):
             register_quant_backend(BACKEND, lambda x, one: one.rounding(x))
-        quantizer.set_from_attribute_config({"backend": BACKEND})  # type: ignore[operator]
-    quantizer.rounding = rounding  # type: ignore[assignment]
+        quantizer.set_from_attribute_config({"backend": BACKEND})
+    quantizer.rounding = rounding
 
 
 @contextmanager

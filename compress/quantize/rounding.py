@@ -38,12 +38,12 @@ class ActivationRounding:
         if self.observing:
             self.low, self.high = min(self.low, float(x.min())), max(self.high, float(x.max()))
             return x
-        scale, zero_point = self.quantizer.grid_scale, self.quantizer.grid_zero_point
-        return fake_quantize(x, scale, zero_point, self.point.qmin, self.point.qmax)  # type: ignore[arg-type]
+        scale, zero_point = self.quantizer.get_buffer("grid_scale"), self.quantizer.get_buffer("grid_zero_point")
+        return fake_quantize(x, scale, zero_point, self.point.qmin, self.point.qmax)
 
     @property
     def range(self) -> tuple[float, float]:
-        low, high = self.quantizer.grid_range.tolist()  # type: ignore[operator]
+        low, high = self.quantizer.get_buffer("grid_range").tolist()
         return low, high
 
     def set_range_(self, low: float, high: float) -> None:
@@ -51,9 +51,9 @@ class ActivationRounding:
             return
         scale, zero_point = activation_scale(low, high, self.point.qmin, self.point.qmax)
         with torch.no_grad():
-            self.quantizer.grid_range.copy_(torch.tensor([low, high]))  # type: ignore[operator]
-            self.quantizer.grid_scale.fill_(scale)  # type: ignore[operator]
-            self.quantizer.grid_zero_point.fill_(float(zero_point))  # type: ignore[operator]
+            self.quantizer.get_buffer("grid_range").copy_(torch.tensor([low, high]))
+            self.quantizer.get_buffer("grid_scale").fill_(scale)
+            self.quantizer.get_buffer("grid_zero_point").fill_(float(zero_point))
 
 
 @dataclass(frozen=True, kw_only=True)
