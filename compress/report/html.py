@@ -139,7 +139,7 @@ def _verdict_rows(verdict: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 def _plain(value: Any) -> str:
     """A value of the verdict in words; the verdict's own format belongs to the analyzer."""
     if isinstance(value, list):
-        return "; ".join(_plain(each) for each in value)
+        return "; ".join(_plain(each).removesuffix(".") for each in value)
     if isinstance(value, dict):
         return "; ".join(f"{key}: {_plain(each)}" for key, each in value.items())
     if isinstance(value, float):

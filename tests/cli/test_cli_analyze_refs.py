@@ -1,5 +1,6 @@
 """References of every form: what each leads to, and one line with the remedy where it leads nowhere."""
 
+import contextlib
 import importlib.util
 import json
 import resource
@@ -86,14 +87,27 @@ def without(package, monkeypatch):
     )
 
 
-def stand_in(name, source, folder, monkeypatch):
+def forgotten(name):
+    """Its modules, no longer imported."""
+    return {one: sys.modules.pop(one) for one in list(sys.modules) if one.partition(".")[0] == name}
+
+
+@contextlib.contextmanager
+def stand_in(name, source, folder):
+    """A package of that name for as long as the block lasts; nothing of it stays imported for other tests."""
     package = folder / name
     package.mkdir()
     (package / "__init__.py").write_text(source if name == "timm" else "")
     (package / "models.py").write_text(source)
-    monkeypatch.syspath_prepend(str(folder))
-    for loaded in [one for one in sys.modules if one.partition(".")[0] == name]:
-        monkeypatch.delitem(sys.modules, loaded)
+    real = forgotten(name)
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        forgotten(name)
+        sys.modules.update(real)
+        importlib.invalidate_caches()
 
 
 def written(folder, sizes):
@@ -112,14 +126,13 @@ def test_a_model_of_a_package_that_is_missing_names_the_extra(package, monkeypat
 @pytest.mark.parametrize(
     ("package", "source", "size"), [("torchvision", TORCHVISION, 224), ("timm", TIMM, 32)], ids=["torchvision", "timm"]
 )
-def test_a_model_of_a_package_gets_the_image_it_is_made_for(package, source, size, tmp_path, monkeypatch, capsys):
-    stand_in(package, source, tmp_path, monkeypatch)
-    document = analysis(capsys, f"{package}:small_net", "--batch", "2")
+def test_a_model_of_a_package_gets_the_image_it_is_made_for(package, source, size, tmp_path, capsys):
+    with stand_in(package, source, tmp_path):
+        document = analysis(capsys, f"{package}:small_net", "--batch", "2")
+        misspelt = refused(capsys, f"{package}:smal_net", "--device", "t4")
     assert [one["shape"] for one in document["model"]["inputs"]] == [[2, 3, size, size]]
     assert document["error"] is None
-    assert "Did you mean 'small_net'?" in refused(capsys, f"{package}:smal_net", "--device", "t4")
-    for loaded in [one for one in sys.modules if one.partition(".")[0] == package]:
-        monkeypatch.delitem(sys.modules, loaded)
+    assert "Did you mean 'small_net'?" in misspelt
 
 
 def test_an_encoder_without_transformers_is_refused_and_not_read_as_a_decoder(tmp_path, monkeypatch, capsys):
