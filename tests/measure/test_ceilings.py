@@ -175,6 +175,15 @@ def test_a_sweep_cut_short_stays_under_its_limit():
     assert max(size for _, size in found) <= 1 << 20
 
 
+@pytest.mark.parametrize("shared", [32 << 20, 300 << 20, 1152 << 20, 8 << 30])
+@pytest.mark.parametrize("largest", [1, 16 << 10, 1 << 20, 512 << 20, 1 << 30, 1 << 40])
+def test_memory_has_a_figure_whatever_the_cache_and_the_limit(shared, largest):
+    found = working_sets({"l1": 48 << 10, "l2": 2 << 20, "l3": shared}, largest)
+    assert [level for level, _ in found].count("dram") >= 1
+    assert found[-1][0] == "dram"
+    assert found[-1][1] == max(size for _, size in found)
+
+
 def test_the_faster_library_sets_the_ceiling():
     def product(dtype: str, kind: str, value: float) -> Product:
         sample = Stopwatch(threads=1, effort=TINY).time(lambda: None)

@@ -1,4 +1,8 @@
-"""Bytes per second of each memory level: working sets from 16 KiB to eight times the last-level cache."""
+"""Bytes per second of each memory level: working sets from 16 KiB to eight times the last-level cache.
+
+A guest may be told of a cache larger than its share of memory, or than the sweep may touch. The largest working set
+then stands for DRAM: what it shows is at least what DRAM gives, so that bounds stay bounds.
+"""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -41,14 +45,17 @@ def levels(watch: Stopwatch) -> list[Level]:
 
 
 def working_sets(caches: dict[str, int], largest: int) -> list[tuple[str, int]]:
-    """(level, bytes) of the sweep: powers of two times 1 and 1.5, each with the level it is sure to live in."""
+    """(level, bytes) of the sweep: powers of two times 1 and 1.5, each with the level it is sure to live in.
+
+    The last is always DRAM's.
+    """
     outermost = list(caches.values())[-1]
     end = max(min(DRAM_FACTOR * outermost, largest), SMALLEST)
     powers = [SMALLEST << power for power in range((end // SMALLEST).bit_length())]
     steps = sorted({*powers, *(power * 3 // 2 for power in powers if power < outermost)})
     named = [(_level_of(size, caches), size) for size in steps if size <= end]
-    # A sweep that was cut short still says something about the furthest level it reached.
-    return [(level, size) for level, size in named if level] or [("dram", end)]
+    known = [(level, size) for level, size in named if level]
+    return known if known and known[-1][0] == "dram" else [*known, ("dram", end)]
 
 
 def _level_of(size: int, caches: dict[str, int]) -> str | None:

@@ -22,7 +22,7 @@ class Effort:
 
 FULL = Effort()
 # Enough for a verdict: the best of fewer sizes and repeats, working sets still far beyond the last cache.
-QUICK = Effort(repeats=3, repeat_seconds=0.01, call_seconds=0.2, sizes=(256, 512, 1024), largest_bytes=512 << 20)
+QUICK = Effort(repeats=3, repeat_seconds=0.01, call_seconds=0.2, sizes=(256, 512, 1024), largest_bytes=1 << 30)
 
 
 @dataclass(frozen=True, kw_only=True)
