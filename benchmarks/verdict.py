@@ -2,10 +2,12 @@
 
 python benchmarks/verdict.py [--quick] [--out FOLDER]
 
-Writes verdict.json to benchmarks/results and a table into docs/verdict-benchmark.md; with --out both go there.
+Writes verdict-KIND.json, one for each kind of processor, to benchmarks/results and all of them into
+docs/verdict-benchmark.md, the latest into the README; with --out both files go there.
 """
 
 import argparse
+import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -28,9 +30,18 @@ from compress.probe.probe import ProbeResult, probe
 from compress.stages.verdict import Judged, Timed, ceilings_of_this_machine, judge_file
 
 ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
 PAGE, START, END = "verdict-benchmark.md", "<!-- rows -->", "<!-- /rows -->"
 README, README_START, README_END = ROOT / "README.md", "<!-- verdict -->", "<!-- /verdict -->"
 SCHEMA = "compress.verdict-benchmark/1"
+# Widest first, by the flag that tells.
+KINDS = {"amx_int8": "amx", "avx512_vnni": "vnni", "avx_vnni": "vnni", "avx2": "avx2"}
+TITLES = {
+    "amx": "With tiles of 8-bit products (AMX)",
+    "vnni": "With 8-bit dot products (VNNI)",
+    "avx2": "Without 8-bit dot products (AVX2)",
+    "other": "Another processor",
+}
 PREDICTIONS = {
     "int8": ("int8 W8A8",),
     "dynamic-int8": ("int8 dynamic", "int8 W8A8"),
@@ -102,11 +113,23 @@ def main() -> None:
         "versions": versions(), "threads": how.bench.threads, "dead_band": DEAD_BAND,
         "summary": summary(rows), "rows": [asdict(row) for row in rows],
     }  # fmt: skip
-    write_json((chosen.out or ROOT / "benchmarks" / "results") / "verdict.json", document)
-    page = (chosen.out or ROOT / "docs") / PAGE
-    write_text(page, with_table(page.read_text() if page.exists() else f"{START}\n{END}\n", document, rows))
+    results, page = chosen.out or RESULTS, (chosen.out or ROOT / "docs") / PAGE
+    write_json(results / f"verdict-{kind_of(document['machine']['flags'])}.json", document)
+    known = documents(results)
+    write_text(page, with_tables(page.read_text() if page.exists() else f"{START}\n{END}\n", known))
     if chosen.out is None:
-        write_text(README, with_short_table(README.read_text(), document, rows))
+        write_text(README, with_short_table(README.read_text(), known[0]))
+
+
+def kind_of(flags: Sequence[str]) -> str:
+    """The kind of processor that a result speaks for: its widest integer instructions."""
+    return next((name for flag, name in KINDS.items() if flag in flags), "other")
+
+
+def documents(folder: Path) -> list[dict[str, Any]]:
+    """The results of every kind of processor, latest first."""
+    found = [json.loads(path.read_text()) for path in sorted(folder.glob("verdict-*.json"))]
+    return sorted(found, key=lambda document: str(document["date"]), reverse=True)
 
 
 def rows_of(case: Case, how: How) -> Iterator[Row]:
@@ -194,8 +217,14 @@ def _distance(pairs: Sequence[tuple[float, float]]) -> dict[str, float] | None:
     return {"median": float(np.median(errors)), "largest": max(errors), "n": len(errors)} if errors else None
 
 
-def with_table(page: str, document: dict[str, Any], rows: Sequence[Row]) -> str:
-    """The page with everything between its markers made anew."""
+def with_tables(page: str, known: Sequence[dict[str, Any]]) -> str:
+    """The page with everything between its markers made anew: a section for each kind of processor."""
+    before, rest = page.split(START)
+    sections = "\n\n".join(map(_section, known))
+    return f"{before}{START}\n{sections}\n{END}{rest.split(END)[1]}"
+
+
+def _section(document: dict[str, Any]) -> str:
     head = [
         "net",
         "batch",
@@ -208,22 +237,26 @@ def with_table(page: str, document: dict[str, Any], rows: Sequence[Row]) -> str:
         "sign",
         "bound held",
     ]
-    lines = [head, ["---"] * len(head), *map(_cells, rows)]
+    lines = [head, ["---"] * len(head), *(_cells(row) for row in rows_in(document))]
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    before, rest = page.split(START)
-    return f"{before}{START}\n{_sentence(document)}\n\n{table}\n{END}{rest.split(END)[1]}"
+    kind = kind_of(document["machine"]["flags"])
+    return f"## {TITLES[kind]}\n\n{_sentence(document)}\n\n{table}"
 
 
-def with_short_table(readme: str, document: dict[str, Any], rows: Sequence[Row]) -> str:
+def with_short_table(readme: str, document: dict[str, Any]) -> str:
     """The README with the answer beside the truth."""
     lines = [["net", "batch", "method", "at most", "compress said", "measured", "right"], ["---"] * 7]
-    for row in rows:
+    for row in rows_in(document):
         cells, right = _cells(row), "yes" if row.sign_right and row.hard_held else "**no**"
         measured = cells[7].rpartition(" ")[0]
         lines.append([*cells[:3], cells[4], f"{row.answer:.2f} ({row.answered_by})", measured, right])
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     before, rest = readme.split(README_START)
     return f"{before}{README_START}\n{_sentence(document)}\n\n{table}\n{README_END}{rest.split(README_END)[1]}"
+
+
+def rows_in(document: dict[str, Any]) -> list[Row]:
+    return [Row(**(one | {"measured": Interval(**one["measured"])})) for one in document["rows"]]
 
 
 def _sentence(document: dict[str, Any]) -> str:

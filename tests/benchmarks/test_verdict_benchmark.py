@@ -16,7 +16,8 @@ pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="benchmarks do not c
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("verdict")
     subprocess.run([sys.executable, SCRIPT, "--quick", "--out", folder], cwd=ROOT, check=True, capture_output=True)
-    return json.loads((folder / "verdict.json").read_text()), (folder / "verdict-benchmark.md").read_text()
+    (result,) = folder.glob("verdict-*.json")
+    return json.loads(result.read_text()), (folder / "verdict-benchmark.md").read_text()
 
 
 @pytest.mark.slow
