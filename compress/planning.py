@@ -120,6 +120,7 @@ def _qat_steps(context: "Context", spec: Qat) -> list[Step]:
 
 def _ptq_steps(context: "Context", spec: Ptq, entry: Entry | None) -> list[Step]:
     """The rung and, where the float file is known, each scheme it would try."""
+    from compress.device.facts import overflows_here
     from compress.quantize.schemes import LINEAR_HEAVY, scheme_names, schemes_for
     from compress.quantize.ways import METHOD_STEPS, steps_for
     from compress.stages.ptq_files import linear_share
@@ -143,7 +144,9 @@ def _ptq_steps(context: "Context", spec: Ptq, entry: Entry | None) -> list[Step]
             SECONDS_PER_SCHEME,
             depth=1,
         )
-        for scheme in schemes_for(linear_share=share, method=spec.method, weight_bits=spec.weight_bits)
+        for scheme in schemes_for(
+            linear_share=share, method=spec.method, overflows=overflows_here(), weight_bits=spec.weight_bits
+        )
     ]
     state: State = "cached" if all(row.state == "cached" for row in rows) else "maybe"
     if spec.method == "auto":

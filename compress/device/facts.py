@@ -41,6 +41,11 @@ def saturates(flags: list[str]) -> bool:
     return any(flag in flags for flag in SATURATING) and not any(flag in flags for flag in VNNI_FLAGS)
 
 
+def overflows_here() -> bool:
+    """`saturates` of the CPU that this runs on."""
+    return saturates(cpu_facts()["flags"])
+
+
 def int8_sentence(flags: list[str]) -> str:
     if any(flag in flags for flag in VNNI_FLAGS):
         return "has 8-bit dot products: int8 is at full speed and cannot saturate"

@@ -34,6 +34,7 @@ SCHEMES = (
     Scheme(name="u8s8-tensor", kind="static"),
     Scheme(name="u8u8-tensor", kind="static", weight="u8"),
     Scheme(name="dynamic-s8-channel-reduced", kind="dynamic", weight="s8", per_channel=True, reduced=True),
+    Scheme(name="dynamic-s8-channel", kind="dynamic", weight="s8", per_channel=True),
     Scheme(name="dynamic-u8-tensor", kind="dynamic", weight="u8"),
 )
 
@@ -58,14 +59,16 @@ WEIGHT_SCHEMES = (
 LINEAR_HEAVY = 0.5
 
 
-def schemes_for(*, linear_share: float, method: str, weight_bits: int = 8) -> list[Scheme]:
+def schemes_for(*, linear_share: float, method: str, overflows: bool = True, weight_bits: int = 8) -> list[Scheme]:
     """The schemes to try. linear_share: share of macs in matrix products; method: `auto` or one scheme's name.
 
     Dynamic quantization makes convolutions several times slower, so it is tried on Linear-heavy nets only.
+    overflows: whether u8 x s8 sums can leave 16 bits on this CPU. A dynamic file cannot be run with exact sums beside
+    it to see whether they do, so that its weights keep 7 bits there, and all 8 elsewhere.
     weight_bits below 8 leaves the static s8 schemes; sums of such small weights cannot overflow, so none is reduced.
     Raises ValueError on an unknown name.
     """
-    chosen = _schemes_of(linear_share=linear_share, method=method)
+    chosen = _schemes_of(linear_share=linear_share, method=method, overflows=overflows)
     if weight_bits == 8:
         return chosen
     narrow = [narrowed(one, weight_bits) for one in chosen if one.kind == "static" and one.weight == "s8"]
@@ -80,13 +83,19 @@ def narrowed(scheme: Scheme, weight_bits: int) -> Scheme:
     return replace(scheme, name=name, reduced=False, weight_bits=weight_bits)
 
 
-def _schemes_of(*, linear_share: float, method: str) -> list[Scheme]:
+def _schemes_of(*, linear_share: float, method: str, overflows: bool) -> list[Scheme]:
     if method != "auto":
         chosen = [scheme for scheme in SCHEMES if scheme.name == method]
         if not chosen:
             raise ValueError(method)
         return chosen
-    return [scheme for scheme in SCHEMES if scheme.kind == "static" or linear_share >= LINEAR_HEAVY]
+    static = [scheme for scheme in SCHEMES if scheme.kind == "static"]
+    dynamic = [scheme for scheme in SCHEMES if scheme.kind == "dynamic" and _bears(scheme, overflows)]
+    return static + (dynamic if linear_share >= LINEAR_HEAVY else [])
+
+
+def _bears(scheme: Scheme, overflows: bool) -> bool:
+    return scheme.weight == "u8" or scheme.reduced == overflows
 
 
 def scheme_names() -> list[str]:

@@ -108,6 +108,7 @@ Method = Literal[
     "u8s8-tensor",
     "u8u8-tensor",
     "dynamic-s8-channel-reduced",
+    "dynamic-s8-channel",
     "dynamic-u8-tensor",
     "clip-entropy",
     "clip-percentile",

@@ -89,7 +89,7 @@ def _take_(climb: Climb, step: Step) -> bool:
 def _try_step_(climb: Climb, step: Step) -> None:
     if step == "variants":
         share, bits = climb.source.linear_share, climb.source.spec.weight_bits
-        schemes = schemes_for(linear_share=share, method="auto", weight_bits=bits)
+        schemes = schemes_for(linear_share=share, method="auto", overflows=facts.overflows_here(), weight_bits=bits)
         ways = [Way(scheme=scheme) for scheme in schemes]
     elif step == "mixed":
         _try_mixed_(climb)
@@ -103,7 +103,7 @@ def _try_step_(climb: Climb, step: Step) -> None:
 
 
 def _try_mixed_(climb: Climb) -> None:
-    for base in mixed_bases(climb.tried, overflows=_overflows_here()):
+    for base in mixed_bases(climb.tried, overflows=facts.overflows_here()):
         if climb.passed() or climb.out_of_time(f"mixed precision from {base.name}"):
             return
         found = find_mixed(climb.source, base, climb.baseline)
@@ -121,7 +121,7 @@ def _by_hand_(climb: Climb, method: str) -> None:
     if method not in METHOD_STEPS:
         climb.try_weights_(method)
         return
-    base = Way(scheme=base_scheme(saturates=_overflows_here()))
+    base = Way(scheme=base_scheme(saturates=facts.overflows_here()))
     step = METHOD_STEPS[method]
     if step == "mixed":
         climb.try_way_(base)
@@ -130,10 +130,6 @@ def _by_hand_(climb: Climb, method: str) -> None:
         return
     for way in ways_of(step, base, method):
         climb.try_way_(way)
-
-
-def _overflows_here() -> bool:
-    return facts.saturates(facts.cpu_facts()["flags"])
 
 
 def _base(climb: Climb) -> Way:

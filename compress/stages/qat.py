@@ -75,9 +75,8 @@ def best_rounded(earlier: Sequence[Candidate]) -> Candidate | None:
 
 def scheme_of(spec: Qat, parent: Candidate | None) -> Scheme:
     """The scheme that the recipe names, or that of the candidate to start from, or the safest for this CPU."""
-    saturates = facts.saturates(facts.cpu_facts()["flags"])
     name = spec.method if spec.method != "auto" else _scheme_in(parent.name) if parent else None
-    name = name or SAFEST[0 if saturates else 1]
+    name = name or SAFEST[0 if facts.overflows_here() else 1]
     if spec.weight_bits < 8 and not name.startswith("u8s8-"):
         name = "u8s8-tensor"  # the narrow grid is that of s8
     scheme = next(scheme for scheme in SCHEMES if scheme.name == name)

@@ -93,6 +93,9 @@ def test_the_recipe_knows_exactly_the_schemes_and_steps_of_the_tables():
 def test_dynamic_schemes_are_for_linear_heavy_nets_only():
     assert {scheme.kind for scheme in schemes_for(linear_share=0.1, method="auto")} == {"static"}
     assert {scheme.kind for scheme in schemes_for(linear_share=0.9, method="auto")} == {"static", "dynamic"}
+    for overflows, weights in ((True, "dynamic-s8-channel-reduced"), (False, "dynamic-s8-channel")):
+        names = [scheme.name for scheme in schemes_for(linear_share=0.9, method="auto", overflows=overflows)]
+        assert [name for name in names if name.startswith("dynamic")] == [weights, "dynamic-u8-tensor"]
     assert [scheme.name for scheme in schemes_for(linear_share=0.1, method="dynamic-u8-tensor")] == [
         "dynamic-u8-tensor"
     ]
