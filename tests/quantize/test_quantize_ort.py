@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from made_nets import save, split_of
 from onnx import helper, numpy_helper
 
-from compress.data import Split
 from compress.device import facts
 from compress.errors import InputError
 from compress.export.audit import audit_graph
@@ -25,24 +25,6 @@ BY_NAME = {scheme.name: scheme for scheme in SCHEMES}
 overflows_here = pytest.mark.skipif(
     not facts.saturates(facts.cpu_facts()["flags"]), reason="8-bit sums cannot overflow on this CPU"
 )
-
-
-def split_of(x: np.ndarray) -> Split:
-    return Split("calibration", ({"x": x}, np.zeros(len(x))), np.arange(len(x)))
-
-
-def save(path: Path, nodes: list, values: dict[str, np.ndarray], shape_in: list, shape_out: list) -> Path:
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", *shape_in])],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["batch", *shape_out])],
-        [numpy_helper.from_array(value, name) for name, value in values.items()],
-    )
-    for i, node in enumerate(graph.node):
-        node.name = f"n{i}/{node.op_type}"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
-    return path
 
 
 def linear(path: Path) -> Path:
