@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compress.data import Array
+from compress.device.facts import overflows_here
 from compress.device.runtime import open_session
 from compress.errors import InputError
 from compress.export.onnx import quiet
@@ -26,8 +27,10 @@ CONV_OP_TYPES = (
     "AveragePool", "GlobalAveragePool", "Concat", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Resize",
     "Split", "Pad", "Slice",
 )  # fmt: skip
-# More than this lost by running the integer kernels instead of the same file in float means that sums overflow.
-SATURATION_LOSS_DB = 3.0
+# More than this lost by running the integer kernels instead of the same file in float means that sums overflow, on a
+# CPU where they can. Kernels that round exactly stayed within 0.52 dB on 31 files of a depthwise net and an encoder;
+# overflow cost 1.4 dB and five points of top1 on the first.
+SATURATION_LOSS_DB = 0.7
 
 
 def op_types_for(*, linear_heavy: bool) -> tuple[str, ...]:
@@ -116,7 +119,7 @@ def check_saturation(quantized: Path, source: Path, feeds: dict[str, Array], thr
         "sqnr_float_db": kept,
         "sqnr_integer_db": left,
         "lost_db": lost,
-        "saturates": lost > SATURATION_LOSS_DB,
+        "saturates": overflows_here() and lost > SATURATION_LOSS_DB,
     }
 
 

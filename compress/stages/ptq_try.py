@@ -15,7 +15,7 @@ from compress.files import sha256_of
 from compress.gate import accepted, outcome_of
 from compress.measure import isolated
 from compress.measure.latency import Plan
-from compress.quantize.equalize import spread_of
+from compress.quantize.equalize import channel_ranges, spread_of
 from compress.quantize.graph import layers, load_graph
 from compress.quantize.ort import check_saturation
 from compress.quantize.ways import Way
@@ -71,7 +71,8 @@ def try_file(source: Source, name: str, way: Way | None, make: Callable[[], Entr
 
 def audit_key(context: Context, digest: str) -> Key:
     """What an audit depends on."""
-    return machine_key(context) | {"file": digest, "code": code_digest("compress.export.audit")}
+    code = [code_digest("compress.export.audit"), code_digest("compress.quantize.ort")]
+    return machine_key(context) | {"file": digest, "code": code}
 
 
 def spread_note(path: Path) -> str:
@@ -90,6 +91,22 @@ def spread_note(path: Path) -> str:
         f"weight ranges differ too much between channels for one scale per tensor in {len(wide)} layers "
         f"(widest channel against the median: {shown})"
     )
+
+
+def dead_note(path: Path) -> str:
+    """How many output channels hold nothing but zeros, and where; empty when none does."""
+    graph = load_graph(path)
+    weights = [(layer, graph.constant(layer.weight)) for layer in layers(graph)]
+    dead = {
+        layer.node: int((channel_ranges(weight, layer.output_axis) == 0).sum())
+        for layer, weight in weights
+        if weight is not None and weight.ndim >= 2
+    }
+    found = sorted(((count, node) for node, count in dead.items() if count), reverse=True)
+    if not found:
+        return ""
+    shown = ", ".join(f"{count} of {node}" for count, node in found[:3])
+    return f"output channels that are zero throughout: {shown}; they cost time and hold nothing, pruning removes them"
 
 
 def _audit(source: Source, made: Entry) -> dict[str, Any]:
@@ -121,6 +138,7 @@ def _note(source: Source, way: Way | None, made: dict[str, Any], audit: dict[str
         parts.append(f"attention-mask nodes left in float: {', '.join(made['masks'])}")
     if way is not None and way.scheme.kind == "static" and not way.scheme.per_channel and not way.prepare:
         parts.append(spread_note(source.model.path))
+    parts.append(dead_note(source.model.path))
     if audit["saturation"]["saturates"]:
         lost_db = audit["saturation"]["lost_db"]
         parts.append(f"integer sums overflow on this CPU ({lost_db:.1f} dB lost): used only if nothing else passes")

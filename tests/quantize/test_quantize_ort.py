@@ -15,6 +15,7 @@ from onnx import helper, numpy_helper
 from compress.device import facts
 from compress.errors import InputError
 from compress.export.audit import audit_graph
+from compress.quantize import ort
 from compress.quantize.ort import CONV_OP_TYPES, LINEAR_OP_TYPES, check_saturation, quantize_dynamic, quantize_static
 from compress.quantize.ranges import calibrate, mask_nodes, range_of
 from compress.quantize.schemes import SCHEMES, WEIGHT_SCHEMES, schemes_for
@@ -191,6 +192,20 @@ def test_constant_and_all_zero_channels_get_usable_scales(tmp_path):
         expected, found = run(source, x), run(target, x)
         assert np.isfinite(found).all()
         assert np.abs(found - expected).max() <= 0.05 * max(1.0, float(np.abs(expected).max()))
+
+
+@pytest.mark.parametrize("overflows", [True, False])
+@pytest.mark.parametrize(("lost_db", "told"), [(0.3, False), (1.4, True), (8.0, True)])
+def test_what_integer_kernels_lose_is_called_overflow_where_sums_can_overflow(monkeypatch, overflows, lost_db, told):
+    truth, noise = np.random.default_rng(0).normal(0, 1, (2, 1000))
+    in_float = truth + 0.1 * noise
+    in_integers = truth + 0.1 * noise * 10 ** (lost_db / 20)
+    runs = iter([truth, in_integers, in_float])
+    monkeypatch.setattr(ort, "_run", lambda *_args, **_kwargs: next(runs))
+    monkeypatch.setattr(ort, "overflows_here", lambda: overflows)
+    found = check_saturation(Path("q.onnx"), Path("f.onnx"), {}, 1)
+    assert found["lost_db"] == pytest.approx(lost_db, abs=0.01)
+    assert found["saturates"] == (told and overflows)
 
 
 SCRIPT = """
