@@ -39,6 +39,15 @@ def test_the_published_verdicts_are_those_of_the_result_files(script):
         assert document["summary"]["sign_right"] == sum(one["sign_right"] for one in document["rows"])
 
 
+def test_the_published_comparison_with_peers_is_that_of_the_result_file(script):
+    peers = script("peers")
+    document = json.loads(peers.RESULTS.read_text())
+    assert peers.with_table(peers.PAGE.read_text(), document) == peers.PAGE.read_text()
+    for row in peers.rows_in(document):
+        assert row.tool in {"compress ptq", "compress-step", *peers.ENVIRONMENTS}
+        assert row.note or row.drop is not None
+
+
 def test_the_published_remedies_are_those_of_the_result_file(script):
     remedies = script("remedies")
     for one in json.loads(remedies.RESULTS.read_text())["rows"]:

@@ -52,6 +52,14 @@ def start(arguments: list[str], output: Path) -> "subprocess.Popen[str]":
     )
 
 
+def kept(output: Path) -> set[str]:
+    """Names of what the store holds, but for remedies: which one the verdict advises hangs on the machine's ceilings,
+    and those are measured again when it was busy the first time.
+    """
+    names = {path.name for path in (output / ".compress/store").iterdir()}
+    return {name for name in names if "remedy-" not in name}
+
+
 def newest_report(output: Path, name: str = "digits") -> Run:
     folder = max((output / "runs" / name).iterdir())
     return Run(output=output, folder=folder, report=read_report(folder))
