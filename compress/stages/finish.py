@@ -1,20 +1,16 @@
 """From a file that a stage has made to a judged candidate: audit, scores, timing, gates."""
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from compress.candidate import Candidate
-from compress.export.audit import audit_graph
 from compress.files import sha256_of
 from compress.gate import accepted, outcome_of
-from compress.measure import isolated
-from compress.quantize.ort import check_saturation
 from compress.stages.baseline import FloatModel
 from compress.stages.context import Context
 from compress.stages.judge import by_batch, judge, with_speed
-from compress.stages.ptq_try import SATURATION_SAMPLES, SCREENING, audit_key
+from compress.stages.ptq_try import SCREENING, audit_file
 from compress.stages.trial import Trial, evaluate, time_against
 from compress.store import Entry
 
@@ -35,7 +31,7 @@ class Made:
 def judge_made(context: Context, model: FloatModel, baseline: Trial, made: Made) -> tuple[Candidate, Trial]:
     """Measure the file on `select` against the float model's own file, and hold it to every gate."""
     path = made.entry.path / "model.onnx"
-    audit = _audit(context, made)
+    audit = audit_file(context, made.entry, made.source)
     trial = evaluate(context, path, made.entry.digest, "select", reference=baseline.outputs)
     timings = [time_against(context, model.path, path, batch, SCREENING) for batch in context.recipe.target.batch_sizes]
     gates = judge(context, baseline, trial, timings, "select")
@@ -46,18 +42,3 @@ def judge_made(context: Context, model: FloatModel, baseline: Trial, made: Made)
         note="; ".join([audit["note"], *made.notes]),
     )  # fmt: skip
     return candidate, trial
-
-
-def _audit(context: Context, made: Made) -> dict[str, Any]:
-    """Which kernels run, and whether they overflow."""
-    path = made.entry.path / "model.onnx"
-
-    def make(_folder: Path) -> dict[str, Any]:
-        with tempfile.TemporaryDirectory(prefix="compress-") as scratch:
-            optimised = Path(scratch) / "optimised.onnx"
-            opened = isolated.open_isolated(path, optimised, context.bench)
-            audit = audit_graph(optimised, opened["providers"], context.recipe.target.provider)
-        feeds, _ = next(context.inputs.splits["calibration"].batches(SATURATION_SAMPLES))
-        return audit | {"saturation": check_saturation(path, made.source, feeds, context.recipe.target.threads)}
-
-    return context.store.obtain("audit", audit_key(context, made.entry.digest), make).facts

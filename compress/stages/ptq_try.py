@@ -45,7 +45,7 @@ def try_file(source: Source, name: str, way: Way | None, make: Callable[[], Entr
     try:
         made = make()
         path = made.path / "model.onnx"
-        audit = _audit(source, made)
+        audit = audit_file(context, made, source.model.path)
         trial = evaluate(context, path, made.digest, "select", reference=baseline.outputs)
         timings = [
             time_against(context, source.model.path, path, batch, SCREENING)
@@ -109,9 +109,9 @@ def dead_note(path: Path) -> str:
     return f"output channels that are zero throughout: {shown}; they cost time and hold nothing, pruning removes them"
 
 
-def _audit(source: Source, made: Entry) -> dict[str, Any]:
-    """Which kernels run, and whether they overflow. Depends on the machine, unlike the file."""
-    context, path = source.context, made.path / "model.onnx"
+def audit_file(context: Context, made: Entry, reference: Path) -> dict[str, Any]:
+    """Which kernels run, and whether they overflow, against the float file `reference`. Depends on the machine."""
+    path = made.path / "model.onnx"
 
     def make(_folder: Path) -> dict[str, Any]:
         with tempfile.TemporaryDirectory(prefix="compress-") as scratch:
@@ -119,7 +119,7 @@ def _audit(source: Source, made: Entry) -> dict[str, Any]:
             opened = isolated.open_isolated(path, optimised, context.bench)
             audit = audit_graph(optimised, opened["providers"], context.recipe.target.provider)
         feeds, _ = next(context.inputs.splits["calibration"].batches(SATURATION_SAMPLES))
-        return audit | {"saturation": check_saturation(path, source.model.path, feeds, context.recipe.target.threads)}
+        return audit | {"saturation": check_saturation(path, reference, feeds, context.recipe.target.threads)}
 
     return context.store.obtain("audit", audit_key(context, made.digest), make).facts
 
