@@ -1,0 +1,349 @@
+"""Groups of channels that go together, found by torch-pruning's dependency graph and each proved on a copy."""
+
+import copy
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.conv import _ConvNd
+
+from compress.errors import InputError
+from compress.export.onnx import call_arguments, evaluating, name_outputs, quiet
+from compress.prune.checks import Axis, Feeds, difference, refusal
+from compress.prune.heads import Settings, as_heads
+from compress.prune.layers import Role, UnknownLayerError, held_by, tied_size, ties
+from compress.prune.replay import Structure
+from compress.prune.time_limit import TooSlowError, within
+
+# Following the dependencies of a large net may take minutes; one layer more than this is left whole.
+GRAPH_SECONDS = 120.0
+GROUP_SECONDS = 20.0
+# Coupled channels are looked for one by one up to this width.
+MOST_CLOSURES = 1024
+Units = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """The places along `dim` of `tensor` that go with a channel of the group's first layer.
+
+    positions, roots: (n,) in pairs: position goes when root goes; reads: the layer takes these channels in.
+    """
+
+    tensor: str
+    dim: int
+    positions: tuple[int, ...] = field(repr=False)
+    roots: tuple[int, ...] = field(repr=False)
+    reads: bool = False
+
+    @property
+    def axis(self) -> Axis:
+        return (self.tensor, self.dim)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Channels of several layers that go together, in units that go whole.
+
+    name: of the first layer; units: its channels by unit; settings: numbers of the user's modules that count them.
+    """
+
+    name: str
+    channels: int
+    units: Units = field(repr=False)
+    cuts: tuple[Cut, ...] = field(repr=False)
+    settings: Settings = ()
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(cut.tensor.rpartition(".")[0] for cut in self.cuts))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refused:
+    layer: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    groups: tuple[Group, ...]
+    refused: tuple[Refused, ...]
+
+
+def find_groups(model: nn.Module, feeds: Feeds, exclude: Sequence[str] = ()) -> Found:
+    """Every group that can be pruned, and every layer that cannot, with the reason.
+
+    feeds: one batch (n, ...) by input name, real samples; exclude: names of layers to leave whole. The model is not
+    touched. Raises InputError for a model without trainable parameters and for an unknown layer in `exclude`.
+    """
+    _check(model, exclude)
+    try:
+        graph = Graph(model, feeds)
+    except (Exception, TooSlowError) as error:  # torch-pruning fails in many ways on what it does not know
+        reason = f"dependencies cannot be followed ({type(error).__name__}: {str(error)[:120]})"
+        return Found(groups=(), refused=tuple(Refused(layer=name, reason=reason) for name, _ in roots_of(model)))
+    groups: list[Group] = []
+    refused: list[Refused] = []
+    settled: set[str] = set()
+    for name, layer in roots_of(model):
+        if name in settled:
+            continue
+        found = _group(graph, name, layer, exclude)
+        if isinstance(found, Group):
+            groups.append(found)
+            settled.update(_covered(model, found))
+        else:
+            refused.append(found)
+    return Found(groups=tuple(groups), refused=tuple(refused))
+
+
+def roots_of(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Layers that make channels."""
+    for name, layer in model.named_modules():
+        if isinstance(layer, _ConvNd | nn.Linear):
+            yield name, layer
+
+
+def structure_of(model: nn.Module, groups: Sequence[Group], removed: Mapping[str, Sequence[int]]) -> Structure:
+    """The channel map that is left when units (by number) are removed from groups (by name)."""
+    gone: dict[Axis, set[int]] = {}
+    settings: dict[str, dict[str, int]] = {}
+    for group in groups:
+        units = removed.get(group.name, ())
+        if not units:
+            continue
+        roots = {root for unit in units for root in group.units[unit]}
+        for cut in group.cuts:
+            places = {position for position, root in zip(cut.positions, cut.roots, strict=True) if root in roots}
+            gone.setdefault(cut.axis, set()).update(places)
+        left = len(group.units) - len(set(units))
+        for path, attribute, value in group.settings:
+            settings.setdefault(path, {})[attribute] = value * left // len(group.units)
+    shapes = {name: tensor.shape for name, tensor in [*model.named_parameters(), *model.named_buffers()]}
+    tensors: dict[str, dict[int, tuple[int, ...]]] = {}
+    for (name, dim), places in sorted(gone.items()):
+        if places:
+            tensors.setdefault(name, {})[dim] = tuple(one for one in range(shapes[name][dim]) if one not in places)
+    return Structure(tensors=tensors, settings=settings)
+
+
+def reads_of(groups: Sequence[Group]) -> set[Axis]:
+    return {cut.axis for group in groups for cut in group.cuts if cut.reads}
+
+
+class Graph:
+    """torch-pruning's dependency graph of a copy whose parameters all take gradients, as tracing needs them."""
+
+    def __init__(self, model: nn.Module, feeds: Feeds) -> None:
+        import torch_pruning
+
+        self.model, self.feeds = model, feeds
+        self.copy = copy.deepcopy(model).eval()
+        for parameter in self.copy.parameters():
+            parameter.requires_grad_(parameter.is_floating_point())
+        self.names = {module: name for name, module in self.copy.named_modules()}
+        self.graph = torch_pruning.DependencyGraph()
+        tensors = {name: torch.from_numpy(values.copy()) for name, values in feeds.items()}
+        with within(GRAPH_SECONDS), torch.enable_grad(), quiet(), evaluating(self.copy):
+            self.graph.build_dependency(self.copy, tensors, forward_fn=_traced, verbose=False)
+
+    def group(self, name: str, channels: Sequence[int]) -> Any:
+        """torch-pruning's group of these output channels of a layer."""
+        layer = self.copy.get_submodule(name)
+        pruner = self.graph.get_pruner_of_module(layer)
+        with within(GROUP_SECONDS), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return self.graph.get_pruning_group(layer, pruner.prune_out_channels, list(channels))
+
+    def role(self, dep: Any) -> Role:
+        out, into = self.graph.is_out_channel_pruning_fn(dep.handler), self.graph.is_in_channel_pruning_fn(dep.handler)
+        return "through" if out and into else "out" if out else "in"
+
+
+def _traced(model: nn.Module, tensors: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    args, kwargs = call_arguments(tensors)
+    return [values for values in name_outputs(model(*args, **kwargs)).values() if values.grad_fn is not None]
+
+
+def _group(graph: Graph, name: str, layer: nn.Module, exclude: Sequence[str]) -> Group | Refused:
+    """The first way to prune a layer's outputs that the trial lets by, or why there is none."""
+    try:
+        plain = _plain(graph, name, layer)
+    except UnknownLayerError as error:
+        return Refused(layer=name, reason=str(error))
+    except (Exception, TooSlowError) as error:
+        reason = f"its dependencies cannot be followed ({type(error).__name__}: {str(error)[:120]})"
+        return Refused(layer=name, reason=reason)
+    reason = _barred(graph.model, plain, exclude)
+    if reason:
+        return Refused(layer=name, reason=reason)
+    reasons = []
+    for group in _ways(graph, plain):
+        reason = _trial(graph, group)
+        if not reason:
+            return group
+        reasons.append(reason)
+    return Refused(layer=name, reason=_with_norms(graph.model, plain, reasons[0]))
+
+
+def _plain(graph: Graph, name: str, layer: nn.Module) -> Group:
+    """The group as torch-pruning tells it, in the smallest units that the layers' own structure allows."""
+    channels = int(getattr(layer, "out_channels", 0) or getattr(layer, "out_features", 0))
+    items = graph.group(name, range(channels))
+    cuts, classes = [], _Classes(channels)
+    for place in range(len(items)):
+        item = items[place]
+        module, positions, roots = item.dep.target.module, list(item.idxs), list(items[place].root_idxs)
+        if isinstance(module, nn.Parameter):
+            owner = next(key for key, value in graph.copy.named_parameters() if value is module)
+            cuts.append(_cut(owner, int(item.dep.target.pruning_dim), positions, roots, reads=False))
+            continue
+        if module not in graph.names:
+            continue  # an operation without tensors
+        if not 0 <= min(positions) <= max(positions):
+            raise UnknownLayerError(f"it feeds {graph.names[module]}, which takes part of it in an unknown way")
+        role = graph.role(item.dep)
+        for held in held_by(module, role):
+            own = [position % held.period for position in positions] if held.period else positions
+            path = f"{graph.names[module]}.{held.tensor}"
+            cuts.append(_cut(path, held.dim, own, roots, reads=role == "in"))
+        classes.join(ties(module, role, positions), roots, tied_size(module, role))
+    return Group(name=name, channels=channels, units=classes.units(), cuts=tuple(cuts))
+
+
+def _cut(tensor: str, dim: int, positions: Sequence[int], roots: Sequence[int], *, reads: bool) -> Cut:
+    return Cut(tensor=tensor, dim=dim, positions=tuple(positions), roots=tuple(roots), reads=reads)
+
+
+def _ways(graph: Graph, plain: Group) -> Iterator[Group]:
+    """Ways to prune a group, from fine to coarse: single channels, whole heads, channels that depend on one another."""
+    if len(plain.units) > 1:
+        yield plain
+    for units, settings in as_heads(graph.model, plain.name, plain.channels):
+        yield replace(plain, units=units, settings=settings)
+    coupled = _coupled(graph, plain)
+    if 1 < len(coupled) < len(plain.units):
+        yield replace(plain, units=coupled)
+
+
+def _coupled(graph: Graph, plain: Group) -> Units:
+    """Units from asking for every channel alone, and taking what else goes from the first layer with it."""
+    if plain.channels > MOST_CLOSURES:
+        return ()
+    classes = _Classes(plain.channels)
+    for unit in plain.units:
+        classes.join([0] * len(unit), list(unit), len(unit))
+    for channel in range(plain.channels):
+        try:
+            items = graph.group(plain.name, [channel])
+        except (Exception, TooSlowError):
+            return ()
+        root = items[0].dep.target.module
+        together = {one for item in items if item.dep.target.module is root and graph.role(item.dep) != "in" for one in item.idxs}
+        classes.join([0] * len(together), sorted(together), len(together))
+    return classes.units()
+
+
+def _barred(model: nn.Module, group: Group, exclude: Sequence[str]) -> str:
+    """Why a group may not be touched, whatever a trial says; empty when it may."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    owners: dict[int, list[str]] = {}
+    for name, parameter in parameters.items():
+        owners.setdefault(id(parameter), []).append(name)
+    known = {*parameters, *(name for name, _ in model.named_buffers())}
+    for cut in group.cuts:
+        layer = cut.tensor.rpartition(".")[0]
+        if cut.tensor not in known:
+            return f"'{cut.tensor}' is computed from other tensors"
+        if any(layer == one or layer.startswith(f"{one}.") for one in exclude):
+            return f"{layer} is excluded by the recipe" if layer == group.name else f"it goes with {layer}, which is excluded"
+        parameter = parameters.get(cut.tensor)
+        if parameter is None:
+            continue
+        if len(owners[id(parameter)]) > 1:
+            return f"its weights are tied: {' and '.join(owners[id(parameter)])} are one tensor"
+        if not parameter.requires_grad:
+            return f"{layer} is frozen (takes no gradients)"
+    if not group.units:
+        return "its channels are tied to those of other layers"
+    if len(group.units) == 1 and group.channels > 1:
+        return "a grouped layer ties all its channels together"
+    return "it has one channel" if group.channels < 2 else ""
+
+
+def _trial(graph: Graph, group: Group) -> str:
+    """Cut about half of the units away on a copy, and the same with one unit. Empty when both equal the masked model."""
+    for removed in (range(0, len(group.units) - 1, 2), [len(group.units) - 1]):
+        structure = structure_of(graph.model, [group], {group.name: list(removed)})
+        reason = refusal(graph.model, structure, reads_of([group]), graph.feeds)
+        if reason:
+            return reason
+    return ""
+
+
+def _with_norms(model: nn.Module, group: Group, reason: str) -> str:
+    """A norm over channels explains a difference better than its size."""
+    for name in group.layers:
+        layer = model.get_submodule(name) if name else model
+        if isinstance(layer, nn.LayerNorm | nn.GroupNorm) and "differ" in reason:
+            return f"{type(layer).__name__} {name} averages over its channels: {reason}"
+    return reason
+
+
+def _covered(model: nn.Module, group: Group) -> Iterator[str]:
+    """Layers all of whose output channels belong to the group."""
+    for cut in group.cuts:
+        name, _, tensor = cut.tensor.rpartition(".")
+        if not cut.reads and tensor == "weight":
+            layer = model.get_submodule(name)
+            outputs = getattr(layer, "out_channels", getattr(layer, "out_features", None))
+            if outputs is not None and len(cut.positions) == outputs:
+                yield name
+
+
+def _check(model: nn.Module, exclude: Sequence[str]) -> None:
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        fact = "the model has no trainable parameter"
+        raise InputError("stages.prune", fact, "Set requires_grad on what may be pruned")
+    known = {name for name, _ in model.named_modules()}
+    for name in exclude:
+        if name not in known:
+            shown = ", ".join(layer for layer, _ in list(roots_of(model))[:6])
+            raise InputError("stages.prune.exclude", f"no layer '{name}' in the model", f"Layers are {shown}, ...")
+
+
+class _Classes:
+    """Channels that go together: a union-find over the channels of a group's first layer."""
+
+    def __init__(self, channels: int) -> None:
+        self.parents = list(range(channels))
+        self.whole: set[int] = set()
+
+    def join(self, labels: Sequence[int], roots: Sequence[int], size: int) -> None:
+        """Join roots of one label. A class with fewer than `size` members reaches outside: its roots stay."""
+        members: dict[int, list[int]] = {}
+        for label, root in zip(labels, roots, strict=True):
+            members.setdefault(label, []).append(root)
+        for together in members.values():
+            if len(together) < size:
+                self.whole.update(together)
+            for other in together[1:]:
+                self.parents[self._find(other)] = self._find(together[0])
+
+    def units(self) -> Units:
+        found: dict[int, list[int]] = {}
+        for root in range(len(self.parents)):
+            found.setdefault(self._find(root), []).append(root)
+        return tuple(tuple(unit) for unit in found.values() if not self.whole.intersection(unit))
+
+    def _find(self, root: int) -> int:
+        while self.parents[root] != root:
+            root = self.parents[root]
+        return root
+
+
+__all__ = ["Cut", "Found", "Group", "Refused", "difference", "find_groups", "reads_of", "roots_of", "structure_of"]
