@@ -12,7 +12,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from compress.errors import InputError
 from compress.export.onnx import call_arguments, evaluating, name_outputs, quiet
-from compress.prune.checks import Axis, Feeds, difference, refusal
+from compress.prune.checks import Axis, Feeds, refusal
 from compress.prune.heads import Settings, as_heads
 from compress.prune.layers import Role, UnknownLayerError, held_by, tied_size, ties
 from compress.prune.replay import Structure
@@ -92,12 +92,14 @@ def find_groups(model: nn.Module, feeds: Feeds, exclude: Sequence[str] = ()) -> 
     for name, layer in roots_of(model):
         if name in settled:
             continue
-        found = _group(graph, name, layer, exclude)
-        if isinstance(found, Group):
-            groups.append(found)
-            settled.update(_covered(model, found))
-        else:
-            refused.append(found)
+        group, reason = _group(graph, name, layer, exclude)
+        together = {name, *(_covered(model, group) if group else ())}
+        settled |= together
+        if group is not None and not reason:
+            groups.append(group)
+            continue
+        refused.append(Refused(layer=name, reason=reason))
+        refused += [Refused(layer=one, reason=f"it goes with {name}: {reason}") for one in sorted(together - {name})]
     return Found(groups=tuple(groups), refused=tuple(refused))
 
 
@@ -169,25 +171,24 @@ def _traced(model: nn.Module, tensors: dict[str, torch.Tensor]) -> list[torch.Te
     return [values for values in name_outputs(model(*args, **kwargs)).values() if values.grad_fn is not None]
 
 
-def _group(graph: Graph, name: str, layer: nn.Module, exclude: Sequence[str]) -> Group | Refused:
-    """The first way to prune a layer's outputs that the trial lets by, or why there is none."""
+def _group(graph: Graph, name: str, layer: nn.Module, exclude: Sequence[str]) -> tuple[Group | None, str]:
+    """The first way to prune a layer's outputs that passes the trial; or its channels, if known, and why it may not."""
     try:
         plain = _plain(graph, name, layer)
     except UnknownLayerError as error:
-        return Refused(layer=name, reason=str(error))
+        return None, str(error)
     except (Exception, TooSlowError) as error:
-        reason = f"its dependencies cannot be followed ({type(error).__name__}: {str(error)[:120]})"
-        return Refused(layer=name, reason=reason)
+        return None, f"its dependencies cannot be followed ({type(error).__name__}: {str(error)[:120]})"
     reason = _barred(graph.model, plain, exclude)
     if reason:
-        return Refused(layer=name, reason=reason)
+        return plain, reason
     reasons = []
     for group in _ways(graph, plain):
         reason = _trial(graph, group)
         if not reason:
-            return group
+            return group, ""
         reasons.append(reason)
-    return Refused(layer=name, reason=_with_norms(graph.model, plain, reasons[0]))
+    return plain, _with_norms(graph.model, plain, reasons[0])
 
 
 def _plain(graph: Graph, name: str, layer: nn.Module) -> Group:
@@ -243,7 +244,12 @@ def _coupled(graph: Graph, plain: Group) -> Units:
         except (Exception, TooSlowError):
             return ()
         root = items[0].dep.target.module
-        together = {one for item in items if item.dep.target.module is root and graph.role(item.dep) != "in" for one in item.idxs}
+        together = {
+            one
+            for item in items
+            if item.dep.target.module is root and graph.role(item.dep) != "in"
+            for one in item.idxs
+        }
         classes.join([0] * len(together), sorted(together), len(together))
     return classes.units()
 
@@ -260,7 +266,11 @@ def _barred(model: nn.Module, group: Group, exclude: Sequence[str]) -> str:
         if cut.tensor not in known:
             return f"'{cut.tensor}' is computed from other tensors"
         if any(layer == one or layer.startswith(f"{one}.") for one in exclude):
-            return f"{layer} is excluded by the recipe" if layer == group.name else f"it goes with {layer}, which is excluded"
+            return (
+                f"{layer} is excluded by the recipe"
+                if layer == group.name
+                else f"it goes with {layer}, which is excluded"
+            )
         parameter = parameters.get(cut.tensor)
         if parameter is None:
             continue
@@ -276,7 +286,7 @@ def _barred(model: nn.Module, group: Group, exclude: Sequence[str]) -> str:
 
 
 def _trial(graph: Graph, group: Group) -> str:
-    """Cut about half of the units away on a copy, and the same with one unit. Empty when both equal the masked model."""
+    """Cut half of the units away on a copy, and the same with one unit. Empty when both equal the masked model."""
     for removed in (range(0, len(group.units) - 1, 2), [len(group.units) - 1]):
         structure = structure_of(graph.model, [group], {group.name: list(removed)})
         reason = refusal(graph.model, structure, reads_of([group]), graph.feeds)
@@ -344,6 +354,3 @@ class _Classes:
         while self.parents[root] != root:
             root = self.parents[root]
         return root
-
-
-__all__ = ["Cut", "Found", "Group", "Refused", "difference", "find_groups", "reads_of", "roots_of", "structure_of"]
