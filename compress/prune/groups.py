@@ -1,29 +1,22 @@
 """Groups of channels that go together, found by torch-pruning's dependency graph and each proved on a copy."""
 
-import copy
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
 from compress.errors import InputError
-from compress.export.onnx import call_arguments, evaluating, name_outputs, quiet
 from compress.prune.checks import Axis, Feeds, refusal
+from compress.prune.classes import Classes, Units
+from compress.prune.graph import Graph
 from compress.prune.heads import Settings, as_heads
-from compress.prune.layers import Role, UnknownLayerError, held_by, tied_size, ties
+from compress.prune.layers import UnknownLayerError, held_by, tied_size, ties
 from compress.prune.replay import Structure
-from compress.prune.time_limit import TooSlowError, within
+from compress.prune.time_limit import TooSlowError
 
-# Following the dependencies of a large net may take minutes; one layer more than this is left whole.
-GRAPH_SECONDS = 120.0
-GROUP_SECONDS = 20.0
 # Coupled channels are looked for one by one up to this width.
 MOST_CLOSURES = 1024
-Units = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,40 +130,6 @@ def reads_of(groups: Sequence[Group]) -> set[Axis]:
     return {cut.axis for group in groups for cut in group.cuts if cut.reads}
 
 
-class Graph:
-    """torch-pruning's dependency graph of a copy whose parameters all take gradients, as tracing needs them."""
-
-    def __init__(self, model: nn.Module, feeds: Feeds) -> None:
-        import torch_pruning
-
-        self.model, self.feeds = model, feeds
-        self.copy = copy.deepcopy(model).eval()
-        for parameter in self.copy.parameters():
-            parameter.requires_grad_(parameter.is_floating_point())
-        self.names = {module: name for name, module in self.copy.named_modules()}
-        self.graph = torch_pruning.DependencyGraph()
-        tensors = {name: torch.from_numpy(values.copy()) for name, values in feeds.items()}
-        with within(GRAPH_SECONDS), torch.enable_grad(), quiet(), evaluating(self.copy):
-            self.graph.build_dependency(self.copy, tensors, forward_fn=_traced, verbose=False)
-
-    def group(self, name: str, channels: Sequence[int]) -> Any:
-        """torch-pruning's group of these output channels of a layer."""
-        layer = self.copy.get_submodule(name)
-        pruner = self.graph.get_pruner_of_module(layer)
-        with within(GROUP_SECONDS), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return self.graph.get_pruning_group(layer, pruner.prune_out_channels, list(channels))
-
-    def role(self, dep: Any) -> Role:
-        out, into = self.graph.is_out_channel_pruning_fn(dep.handler), self.graph.is_in_channel_pruning_fn(dep.handler)
-        return "through" if out and into else "out" if out else "in"
-
-
-def _traced(model: nn.Module, tensors: dict[str, torch.Tensor]) -> list[torch.Tensor]:
-    args, kwargs = call_arguments(tensors)
-    return [values for values in name_outputs(model(*args, **kwargs)).values() if values.grad_fn is not None]
-
-
 def _group(graph: Graph, name: str, layer: nn.Module, exclude: Sequence[str]) -> tuple[Group | None, str]:
     """The first way to prune a layer's outputs that passes the trial; or its channels, if known, and why it may not."""
     try:
@@ -195,7 +154,7 @@ def _plain(graph: Graph, name: str, layer: nn.Module) -> Group:
     """The group as torch-pruning tells it, in the smallest units that the layers' own structure allows."""
     channels = int(getattr(layer, "out_channels", 0) or getattr(layer, "out_features", 0))
     items = graph.group(name, range(channels))
-    cuts, classes = [], _Classes(channels)
+    cuts, classes = [], Classes(channels)
     for place in range(len(items)):
         item = items[place]
         module, positions, roots = item.dep.target.module, list(item.idxs), list(items[place].root_idxs)
@@ -235,7 +194,7 @@ def _coupled(graph: Graph, plain: Group) -> Units:
     """Units from asking for every channel alone, and taking what else goes from the first layer with it."""
     if plain.channels > MOST_CLOSURES:
         return ()
-    classes = _Classes(plain.channels)
+    classes = Classes(plain.channels)
     for unit in plain.units:
         classes.join([0] * len(unit), list(unit), len(unit))
     for channel in range(plain.channels):
@@ -271,12 +230,12 @@ def _barred(model: nn.Module, group: Group, exclude: Sequence[str]) -> str:
                 if layer == group.name
                 else f"it goes with {layer}, which is excluded"
             )
-        parameter = parameters.get(cut.tensor)
-        if parameter is None:
+        if cut.tensor not in parameters:
             continue
-        if len(owners[id(parameter)]) > 1:
-            return f"its weights are tied: {' and '.join(owners[id(parameter)])} are one tensor"
-        if not parameter.requires_grad:
+        held = parameters[cut.tensor]
+        if len(owners[id(held)]) > 1:
+            return f"its weights are tied: {' and '.join(owners[id(held)])} are one tensor"
+        if not held.requires_grad:
             return f"{layer} is frozen (takes no gradients)"
     if not group.units:
         return "its channels are tied to those of other layers"
@@ -324,33 +283,3 @@ def _check(model: nn.Module, exclude: Sequence[str]) -> None:
         if name not in known:
             shown = ", ".join(layer for layer, _ in list(roots_of(model))[:6])
             raise InputError("stages.prune.exclude", f"no layer '{name}' in the model", f"Layers are {shown}, ...")
-
-
-class _Classes:
-    """Channels that go together: a union-find over the channels of a group's first layer."""
-
-    def __init__(self, channels: int) -> None:
-        self.parents = list(range(channels))
-        self.whole: set[int] = set()
-
-    def join(self, labels: Sequence[int], roots: Sequence[int], size: int) -> None:
-        """Join roots of one label. A class with fewer than `size` members reaches outside: its roots stay."""
-        members: dict[int, list[int]] = {}
-        for label, root in zip(labels, roots, strict=True):
-            members.setdefault(label, []).append(root)
-        for together in members.values():
-            if len(together) < size:
-                self.whole.update(together)
-            for other in together[1:]:
-                self.parents[self._find(other)] = self._find(together[0])
-
-    def units(self) -> Units:
-        found: dict[int, list[int]] = {}
-        for root in range(len(self.parents)):
-            found.setdefault(self._find(root), []).append(root)
-        return tuple(tuple(unit) for unit in found.values() if not self.whole.intersection(unit))
-
-    def _find(self, root: int) -> int:
-        while self.parents[root] != root:
-            root = self.parents[root]
-        return root
