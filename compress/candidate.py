@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+BASELINE = "baseline"
 Outcome = Literal["pass", "fail", "undecided"]
 
 
@@ -54,6 +55,11 @@ class Candidate:
     def saturates(self) -> bool:
         """Whether its integer sums overflow on this CPU."""
         return bool(self.audit and self.audit.get("saturation", {}).get("saturates"))
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it is the float model itself."""
+        return self.stage == BASELINE
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from compress import ladder
-from compress.candidate import Candidate
+from compress.candidate import BASELINE, Candidate
 from compress.device import facts
 from compress.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_PASS, EXIT_VERDICT
 from compress.files import digest_of, require_writable, write_json, write_with
@@ -196,7 +196,7 @@ def _decide(context: Context, findings: Findings, model: baseline.FloatModel, pr
     if winner is None:
         findings.end(*_why_none(context, findings, model), EXIT_GATE)
         return
-    if winner.form == "float":
+    if winner.is_baseline:
         findings.winner = winner
         findings.end("pass", "the float model passes every gate as it is: do not compress it", EXIT_PASS)
         return
@@ -210,10 +210,8 @@ def _decide(context: Context, findings: Findings, model: baseline.FloatModel, pr
 
 def _why_none(context: Context, findings: Findings, model: baseline.FloatModel) -> tuple[str, str]:
     best = ladder.best_so_far(findings.candidates)
-    if best is None or best.form == "float":
-        compressed = [
-            candidate for candidate in findings.candidates if candidate.form != "float" and candidate.artefact
-        ]
+    if best is None or best.is_baseline:
+        compressed = [one for one in findings.candidates if not one.is_baseline and one.artefact]
         best = ladder.best_so_far(compressed) or best
     if best is None:
         return "fail", "no candidate could be made"
@@ -238,7 +236,7 @@ def _float_candidate(context: Context, model: baseline.FloatModel, trial: Trial)
     ]
     gates = judge(context, trial, trial, timings, "select")
     return Candidate(
-        name="model", stage="baseline", form="float", parent="", artefact=str(model.path), sha256=model.entry.digest,
+        name="model", stage=BASELINE, form="float", parent="", artefact=str(model.path), sha256=model.entry.digest,
         metrics=with_speed(trial, timings, trial), gates=gates,
         outcome=outcome_of(gates, accepted(context.recipe.gates)), parity=model.parity, note="the float model itself",
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from compress.ladder import WHAT
 from compress.recipe.load import LoadedRecipe
-from compress.recipe.spec import Ptq, Qat, Recipe, Stage
+from compress.recipe.spec import Prune, Ptq, Qat, Recipe, Stage
 from compress.store import Entry, Key, Store
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ FIRST_GUESS = {
     "baselines": 20.0,
     "ptq": 75.0,
     "qat": 600.0,
+    "prune": 600.0,
     "confirm": 25.0,
     "report": 4.0,
 }
@@ -102,6 +103,8 @@ def _float_steps(context: "Context", entry: Entry | None) -> list[Step]:
 def _stage_steps(context: "Context", spec: Stage, entry: Entry | None) -> list[Step]:
     if isinstance(spec, Qat):
         return _qat_steps(context, spec)
+    if isinstance(spec, Prune):
+        return _prune_steps(context, spec)
     if isinstance(spec, Ptq):
         return _ptq_steps(context, spec, entry)
     raise TypeError(f"no plan is known for a stage of type {type(spec).__name__}")
@@ -115,6 +118,21 @@ def _qat_steps(context: "Context", spec: Qat) -> list[Step]:
         f"{WHAT['qat']}; {spec.epochs} epochs, then as many for the float model as a control; "
         "if an accuracy or fidelity gate is missed"
     )
+    return [Step(name=spec.label, state="maybe", why=why, seconds=seconds, guessed=usual is None)]
+
+
+def _prune_steps(context: "Context", spec: Prune) -> list[Step]:
+    """Which channels go is known only when it runs; the time is that of trainings made here before."""
+    from compress.stages.prune import finishers
+
+    usual = context.store.usual_seconds("train")
+    seconds = FIRST_GUESS["prune"] if usual is None else spec.steps * usual
+    rounds = (
+        f"{spec.steps} rounds of {spec.finetune.epochs} epochs" if spec.steps > 1 else f"{spec.finetune.epochs} epochs"
+    )
+    names = ", ".join(stage.label for stage in finishers(context.recipe.stages, spec))
+    why = f"{WHAT['prune']}; {spec.by} to {spec.keep:g} of the whole, {rounds}"
+    why += f"; finished by {names}" if names else ""
     return [Step(name=spec.label, state="maybe", why=why, seconds=seconds, guessed=usual is None)]
 
 

@@ -8,12 +8,14 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from compress.recipe.places import Problem
-from compress.recipe.spec import STAGE_TYPES, Budget, Data, Gate, MetricSpec, Model, Recipe, Spec, Target
+from compress.recipe.spec import STAGE_TYPES, Budget, Data, Finetune, Gate, MetricSpec, Model, Recipe, Spec, Target
 from compress.recipe.words import KeyPath, show_value, suggest
 
 _SECTIONS: dict[str, type[Spec]] = {
     "model": Model, "data": Data, "metric": MetricSpec, "target": Target, "gates": Gate, "budget": Budget,
 }  # fmt: skip
+# Sections inside a stage.
+_INNER: dict[str, type[Spec]] = {"finetune": Finetune}
 _EXAMPLES = {
     "schema": "schema: 1",
     "name": "name: my-int8",
@@ -78,7 +80,7 @@ def _allowed_keys(section: KeyPath) -> list[str]:
     if not section:
         return _keys(Recipe)
     if section[0] == "stages" and len(section) > 2:
-        return _keys(STAGE_TYPES[str(section[2])])
+        return _keys(_INNER[str(section[-1])] if section[-1] in _INNER else STAGE_TYPES[str(section[2])])
     return _keys(_SECTIONS[str(section[0])]) if section[0] in _SECTIONS else []
 
 

@@ -119,7 +119,11 @@ def _stages(recipe: Recipe, bodies: tuple[KeyPath, ...]) -> Iterator[Problem]:
             fact = f"{stage.kind} takes a {needs} candidate, but '{source}' makes {made[source]}"
             remedy = f"Remove `from`, or name a {needs} one: {', '.join(floats)}"
             yield Problem(path=(*body, "from"), fact=fact, remedy=remedy)
+        if stage.kind == "prune" and source != MODEL:
+            fact, remedy = "prune starts from the float model", "Remove `from`; steps: 2 prunes in two rounds"
+            yield Problem(path=(*body, "from"), fact=fact, remedy=remedy)
         yield from _narrow_weights(stage, body)
+        yield from _finishers(recipe, stage, body)
         if name in made:
             where = (*body, "name") if stage.name else body[:2]
             remedy = f"Give it another, e.g. {stage.kind}: {{name: {name}-2}}"
@@ -132,6 +136,15 @@ def _narrow_weights(stage: Stage, body: KeyPath) -> Iterator[Problem]:
     if bits < 8 and method != "auto" and not method.startswith("u8s8-"):
         fact = f"{method} keeps weights of 8 bits"
         yield Problem(path=(*body, "weight_bits"), fact=fact, remedy="Remove it, or write method: u8s8-channel")
+
+
+def _finishers(recipe: Recipe, stage: Stage, body: KeyPath) -> Iterator[Problem]:
+    """`then` names quantization stages of this recipe."""
+    known = [one.label for one in recipe.stages if STAGE_FORMS[one.kind][1] != "float"]
+    for index, name in enumerate(getattr(stage, "then", None) or ()):
+        if name not in known:
+            fact = f"no quantization stage is named {show_value(name)}"
+            yield Problem(path=(*body, "then", index), fact=fact, remedy=suggest(name, known, label="Known"))
 
 
 def _references(recipe: Recipe, folders: Sequence[Path]) -> Iterator[Problem]:

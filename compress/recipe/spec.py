@@ -166,6 +166,45 @@ class Qat(Stage):
     exclude: list[str] = Field(default_factory=list, description="ONNX node names to leave in float")
 
 
+class Finetune(Spec):
+    """How a net with fewer channels is trained to follow the float model."""
+
+    epochs: Positive = Field(5, description="passes over the train split, in each step")
+    learning_rate: Annotated[float, Field(gt=0, lt=10)] = Field(
+        0.001, description="peak rate, after a warm-up and before a cosine; about a tenth of what trained the model"
+    )
+    batch_size: Annotated[int, Field(ge=2)] = Field(64, description="samples of one step")
+    optimizer: Literal["adamw", "sgd"] = Field("adamw", description="what trained the model is a good choice")
+    temperature: Annotated[float, Field(gt=0)] = Field(
+        4.0, description="softens the float model's answers that are learned from, where outputs are classes"
+    )
+    label_weight: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.0, description="share of the loss that the labels of the train split get; top1 only"
+    )
+
+
+class Prune(Stage):
+    """Structured pruning: fewer channels and heads, fine-tuned, then finished by the recipe's quantization."""
+
+    kind: ClassVar[str] = "prune"
+
+    by: Literal["latency", "macs", "params"] = Field(
+        "latency", description="what is kept a share of; latency: kernels timed on the target at several widths"
+    )
+    keep: Annotated[float, Field(gt=0, lt=1)] = Field(0.5, description="share that is left of it")
+    importance: Literal["magnitude", "taylor", "bn_scale"] = Field(
+        "magnitude", description="which channels of a layer go first"
+    )
+    steps: Annotated[int, Field(ge=1, le=20)] = Field(
+        1, description="rounds of pruning and fine-tuning; the last round that recovered is taken"
+    )
+    exclude: list[str] = Field(default_factory=list, description="names of the module's layers to leave whole")
+    finetune: Finetune = Finetune()
+    then: list[str] | None = Field(
+        None, description="quantization stages that finish the candidate; by default the first ptq of the recipe"
+    )
+
+
 class StageBody(dict[str, Any]):
     """A stage's own keys and, beside them, the kind they are written under."""
 
@@ -179,7 +218,7 @@ def _kind_of(stage: Any) -> str:
 
 
 AnyStage = Annotated[
-    Annotated[Ptq, Tag(Ptq.kind)] | Annotated[Qat, Tag(Qat.kind)],
+    Annotated[Ptq, Tag(Ptq.kind)] | Annotated[Qat, Tag(Qat.kind)] | Annotated[Prune, Tag(Prune.kind)],
     Discriminator(_kind_of),
 ]
 
@@ -208,10 +247,14 @@ class Recipe(Spec):
 
 
 # Known names that this version cannot run yet; `check` says so instead of "unknown".
-PLANNED_STAGES = ("prune", "distill")
-STAGE_TYPES: dict[str, type[Stage]] = {"ptq": Ptq, "qat": Qat}
+PLANNED_STAGES = ("distill",)
+STAGE_TYPES: dict[str, type[Stage]] = {"ptq": Ptq, "qat": Qat, "prune": Prune}
 # `from: model` is the float model itself.
 MODEL = "model"
 # The form a stage needs and the form it makes.
-STAGE_FORMS: dict[str, tuple[str, str]] = {"ptq": ("float", "int8"), "qat": ("float", "int8")}
+STAGE_FORMS: dict[str, tuple[str, str]] = {
+    "ptq": ("float", "int8"),
+    "qat": ("float", "int8"),
+    "prune": ("float", "float"),
+}
 PLANNED_REFS = ("torchvision:", "timm:", "hf:", "onnx:", "imagefolder:", "parquet:", "csv:", "webdataset:")

@@ -95,7 +95,7 @@ def report(
         "candidates": [
             _candidate(candidate, folder / "stages")
             for candidate in found.candidates
-            if candidate.form != "float" or candidate is best
+            if not candidate.is_baseline or candidate is best
         ],
         "confirmation": found.confirmation,
         "ledger": found.ledger,

@@ -10,6 +10,7 @@ from compress.export.onnx import export_onnx
 from compress.export.parity import check_parity, run_torch
 from compress.gate import check_baseline, score_interval
 from compress.measure.latency import Plan, compare, warm_up
+from compress.recipe.spec import MODEL
 from compress.stages.context import Context, export_versions, machine_key, relative_progress, runtime_versions
 from compress.stages.trial import Trial, evaluate, time_against
 from compress.store import Entry, Key
@@ -24,11 +25,25 @@ SELF_TIMING = Plan(seconds=2.0, min_calls=460)
 
 @dataclass(frozen=True, kw_only=True)
 class FloatModel:
-    """The exported float model, the file every stage starts from and every candidate is compared with."""
+    """An exported float model: a file that a stage starts from.
+
+    name: of the candidate that it is; reference: the file of the model itself where this is another, with fewer
+    channels; every candidate's speed is measured against that one.
+    """
 
     path: Path
     entry: Entry
     parity: dict[str, Any]
+    name: str = MODEL
+    reference: Path | None = None
+
+    @property
+    def timed_against(self) -> Path:
+        return self.reference or self.path
+
+    def label(self, stage: str) -> str:
+        """What a stage that starts from it is called: `ptq`, or `prune/ptq`."""
+        return stage if self.name == MODEL else f"{self.name}/{stage}"
 
 
 def export_key(context: Context) -> Key:

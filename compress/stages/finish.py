@@ -17,13 +17,15 @@ from compress.store import Entry
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """entry: holds `model.onnx`; source: the float file it was quantized from; notes: sentences for the report."""
+    """entry: holds `model.onnx`; source: the float file it was quantized from, None for a file that is float itself;
+    notes: sentences for the report.
+    """
 
     name: str
     stage: str
     parent: str
     entry: Entry
-    source: Path
+    source: Path | None
     parity: dict[str, Any]
     notes: tuple[str, ...] = ()
 
@@ -31,14 +33,17 @@ class Made:
 def judge_made(context: Context, model: FloatModel, baseline: Trial, made: Made) -> tuple[Candidate, Trial]:
     """Measure the file on `select` against the float model's own file, and hold it to every gate."""
     path = made.entry.path / "model.onnx"
-    audit = audit_file(context, made.entry, made.source)
+    audit = audit_file(context, made.entry, made.source) if made.source else None
     trial = evaluate(context, path, made.entry.digest, "select", reference=baseline.outputs)
-    timings = [time_against(context, model.path, path, batch, SCREENING) for batch in context.recipe.target.batch_sizes]
+    timings = [
+        time_against(context, model.timed_against, path, batch, SCREENING)
+        for batch in context.recipe.target.batch_sizes
+    ]
     gates = judge(context, baseline, trial, timings, "select")
     candidate = Candidate(
-        name=made.name, stage=made.stage, form="int8", parent=made.parent, artefact=str(path), sha256=sha256_of(path),
+        name=made.name, stage=made.stage, form="int8" if made.source else "float", parent=made.parent, artefact=str(path), sha256=sha256_of(path),
         metrics=with_speed(trial, timings, baseline), by_batch=by_batch(timings), gates=gates,
         outcome=outcome_of(gates, accepted(context.recipe.gates)), audit=audit, parity=made.parity,
-        note="; ".join([audit["note"], *made.notes]),
+        note="; ".join([*([audit["note"]] if audit else []), *made.notes]),
     )  # fmt: skip
     return candidate, trial

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """What a run works on. output_names: of forward, in order; feeds: the batch that is exported with, by name."""
+    """What a run works on. output_names: of forward, in order; feeds: the batch that is exported with, by name;
+    folders: where references are looked up.
+    """
 
     model: "torch.nn.Module"
     model_digest: str
@@ -35,6 +37,7 @@ class Inputs:
     metric_digest: str
     output_names: list[str]
     feeds: dict[str, Array]
+    folders: tuple[Path, ...] = ()
 
 
 def load_inputs(recipe: Recipe, recipe_path: Path) -> Inputs:
@@ -47,7 +50,7 @@ def load_inputs(recipe: Recipe, recipe_path: Path) -> Inputs:
     metric, metric_digest = load_metric(recipe, recipe_path, splits, next(iter(outputs.values())))
     return Inputs(
         model=model, model_digest=model_digest, splits=splits, metric=metric, metric_digest=metric_digest,
-        output_names=list(outputs), feeds=feeds,
+        output_names=list(outputs), feeds=feeds, folders=search_folders(recipe_path),
     )  # fmt: skip
 
 

@@ -73,7 +73,7 @@ def _take_(climb: Climb, step: Step) -> bool:
     """Take one step, or say why not. Returns whether the next one is worth a look."""
     listener = climb.source.context.listener
     reason = "" if step == "variants" else skip_reason(step, climb.tried) or _nothing_to_do(climb, step)
-    name = f"{climb.source.spec.label}/{step}"
+    name = f"{climb.source.label}/{step}"
     if reason:
         listener.note(f"{name}: not entered, {reason}")
         listener.stepped(StepTaken(name=name, changed=WHAT[step], why=reason, entered=False))

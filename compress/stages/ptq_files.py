@@ -42,6 +42,10 @@ class Source:
     spec: Ptq
     model: FloatModel
 
+    @property
+    def label(self) -> str:
+        return self.model.label(self.spec.label)
+
     @cached_property
     def linear_share(self) -> float:
         return linear_share(self.model.path)

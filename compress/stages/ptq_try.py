@@ -41,25 +41,25 @@ class Tried:
 
 def try_file(source: Source, name: str, way: Way | None, make: Callable[[], Entry], baseline: Trial) -> Tried:
     """Make the file, measure and judge it. What breaks on the way is a failed candidate with the reason."""
-    context, label, started = source.context, source.spec.label, time.monotonic()
+    context, label, started = source.context, source.label, time.monotonic()
     try:
         made = make()
         path = made.path / "model.onnx"
         audit = audit_file(context, made, source.model.path)
         trial = evaluate(context, path, made.digest, "select", reference=baseline.outputs)
         timings = [
-            time_against(context, source.model.path, path, batch, SCREENING)
+            time_against(context, source.model.timed_against, path, batch, SCREENING)
             for batch in context.recipe.target.batch_sizes
         ]
     except InputError as error:
         failed = Candidate(
-            name=f"{label}/{name}", stage=label, form="int8", parent=source.spec.from_ or "model", note=str(error),
+            name=f"{label}/{name}", stage=label, form="int8", parent=source.model.name, note=str(error),
             seconds=time.monotonic() - started,
         )  # fmt: skip
         return Tried(way=way, candidate=failed)
     gates = judge(context, baseline, trial, timings, "select")
     candidate = Candidate(
-        name=f"{label}/{name}", stage=label, form="int8", parent=source.spec.from_ or "model",
+        name=f"{label}/{name}", stage=label, form="int8", parent=source.model.name,
         artefact=str(path), sha256=sha256_of(path),
         metrics=with_speed(trial, timings, baseline), by_batch=by_batch(timings), gates=gates,
         outcome=outcome_of(gates, accepted(context.recipe.gates)),

@@ -121,7 +121,7 @@ def export_trained(job: Job, trained: Entry) -> Entry:
 
 def note_control(job: Job, baseline: Trial, candidate: Candidate) -> None:
     """A ledger row for the float model after the same training, judged as a float file on the same samples."""
-    context, label, started = job.context, job.spec.label, time.monotonic()
+    context, label, started = job.context, job.label, time.monotonic()
     name = f"{label}/control"
     try:
         trained = train_control(job)
@@ -141,7 +141,7 @@ def note_control(job: Job, baseline: Trial, candidate: Candidate) -> None:
         f"after (n={trial.metrics[metric].n}); {candidate.name} reaches {reached:.4f}"
     )
     control = Candidate(
-        name=name, stage=label, form="float", parent="model", artefact=str(exported.path / "model.onnx"),
+        name=name, stage=label, form="float", parent=job.model.name, artefact=str(exported.path / "model.onnx"),
         metrics=trial.metrics, gates=[_drop(context, baseline, trial)], outcome="fail", note="no candidate: a control",
     )  # fmt: skip
     seconds = round(time.monotonic() - started, 2)
@@ -157,8 +157,8 @@ def _make(job: Job, baseline: Trial, parent: Candidate | None) -> Candidate:
         return _candidate(job, baseline, trained, parent)
     except InputError as error:
         return Candidate(
-            name=f"{job.spec.label}/{job.scheme.name}", stage=job.spec.label, form="int8",
-            parent=job.spec.from_ or "model", note=str(error),
+            name=f"{job.label}/{job.scheme.name}", stage=job.label, form="int8",
+            parent=job.model.name, note=str(error),
         )  # fmt: skip
 
 
@@ -167,7 +167,7 @@ def _candidate(job: Job, baseline: Trial, trained: Entry, parent: Candidate | No
     path = made.path / "model.onnx"
     compared = compare_with_imitation(path, compared_feeds(job), imitated_outputs(trained))
     made_file = Made(
-        name=f"{job.spec.label}/{job.scheme.name}", stage=job.spec.label, parent=job.spec.from_ or "model",
+        name=f"{job.label}/{job.scheme.name}", stage=job.label, parent=job.model.name,
         entry=made, source=exported.path / "model.onnx", notes=(note, compared.note),
         parity=exported.facts["parity"] | {"note": f"{exported.facts['parity']['note']}; {compared.note}"},
     )  # fmt: skip

@@ -55,6 +55,10 @@ class Job:
     scheme: Scheme
 
     @property
+    def label(self) -> str:
+        return self.model.label(self.spec.label)
+
+    @property
     def place(self) -> str:
         return f"stages.{self.spec.label}"
 
@@ -85,19 +89,27 @@ class Job:
 
 
 def check(context: Context, spec: Qat) -> None:
-    """Raise InputError when the data cannot train: no split, too few samples, no classes, one class only."""
+    """Raise InputError when the data cannot train."""
+    check_training(context, spec.label, f"stages.{spec.label}.label_weight", spec.label_weight)
+
+
+def check_training(context: Context, stage: str, place: str, label_weight: float) -> None:
+    """Raise InputError when the data cannot train: no split, too few samples, no classes, one class only.
+
+    place: of the recipe's label_weight.
+    """
     from compress.train.order import hold_out
 
     splits = context.inputs.splits
     if "train" not in splits.by_name:
-        fact = f"the data gives no split 'train', which {spec.label} learns from"
-        raise InputError("data.ref", fact, f"Return one, or remove the {spec.label} stage")
+        fact = f"the data gives no split 'train', which {stage} learns from"
+        raise InputError("data.ref", fact, f"Return one, or remove the {stage} stage")
     hold_out(splits["train"], seed=context.recipe.seed)
     if not isinstance(context.recipe.metric, str):
-        if spec.label_weight:
+        if label_weight:
             fact = f"label_weight wants classes, but the metric is {context.inputs.metric.name}"
             remedy = "Remove it: the float model's own answers are followed"
-            raise InputError(f"stages.{spec.label}.label_weight", fact, remedy)
+            raise InputError(place, fact, remedy)
         return
     outputs = next(iter(run_torch(context.inputs.model, context.inputs.feeds).values()))
     labels = np.concatenate([labels for _, labels in splits["train"].batches(1024)])

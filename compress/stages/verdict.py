@@ -28,7 +28,8 @@ from compress.measure.stats import Interval, percentile
 from compress.stages.question import Question, Say
 
 # The predictions that say what a stage of a recipe can give at most.
-METHODS_OF_STAGE = {"ptq": ("int8 W8A8",), "qat": ("int8 W8A8",)}
+# A pruned model is quantized as well, so no single method bounds what `prune` can give.
+METHODS_OF_STAGE: dict[str, tuple[str, ...]] = {"ptq": ("int8 W8A8",), "qat": ("int8 W8A8",), "prune": ()}
 # Calls of one file on a quiet machine differ less than this between the fast tenth and the median.
 BUSY = 1.25
 
