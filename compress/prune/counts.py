@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A layer that multiplies, as it was called. given: shape of its input (n, ...); uses: of each weight, per sample."""
+    """A layer that multiplies, as called. given: shape of its input (n, ...); uses: of each weight, per sample."""
 
     name: str
     given: Shape

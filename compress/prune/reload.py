@@ -39,7 +39,7 @@ def reloaded_outputs(factory: Factory, folder: Path, feeds: Feeds) -> dict[str, 
 
     with tempfile.TemporaryDirectory(prefix="compress-") as scratch:
         inputs, outputs = Path(scratch) / "inputs.npz", Path(scratch) / "outputs.npz"
-        np.savez(inputs, allow_pickle=False, **feeds)  # type: ignore[arg-type]
+        np.savez(inputs, allow_pickle=False, **feeds)
         request = {
             "ref": factory.ref, "kwargs": dict(factory.kwargs), "seed": factory.seed,
             "folders": [str(one) for one in factory.folders], "threads": torch.get_num_threads(),
@@ -71,7 +71,8 @@ def main() -> None:
     load_(model, Path(request["folder"]))
     with np.load(request["inputs"], allow_pickle=False) as arrays:
         feeds = {name: arrays[name] for name in arrays.files}
-    np.savez(request["outputs"], **{name: values.numpy() for name, values in outputs_of(model, feeds).items()})
+    found = {name: values.numpy() for name, values in outputs_of(model, feeds).items()}
+    np.savez(request["outputs"], allow_pickle=False, **found)
 
 
 if __name__ == "__main__":

@@ -69,6 +69,8 @@ def cut(tensor: Tensor, axes: Mapping[int, Kept]) -> Tensor:
 
 def expand(full: Tensor, narrow: Tensor, axes: Mapping[int, Kept]) -> Tensor:
     """The other way: `narrow` in its places in a tensor of `full`'s shape, zeros elsewhere."""
+    if not axes:
+        return narrow.to(full.dtype)
     grid = torch.meshgrid(
         *[torch.tensor(axes.get(dim, tuple(range(size)))) for dim, size in enumerate(full.shape)], indexing="ij"
     )

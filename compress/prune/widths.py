@@ -52,7 +52,10 @@ def uniform(groups: Sequence[Group], ratio: float, round_to: int) -> dict[str, i
 
 
 def by_one_ratio(groups: Sequence[Group], keep: float, cost: CostOf, round_to: int) -> Chosen:
-    """The widest uniform widths whose cost is at most `keep` of the whole, by bisection over the ratio."""
+    """The widest uniform widths whose cost is at most `keep` of the whole, by bisection over the ratio.
+
+    Widths come in steps, so what is left of the budget goes to single groups, the largest relative step first.
+    """
     whole = cost({group.name: len(group.units) for group in groups})
     low, high = 0.0, 1.0
     for _ in range(BISECTIONS):
@@ -61,7 +64,7 @@ def by_one_ratio(groups: Sequence[Group], keep: float, cost: CostOf, round_to: i
             low = middle
         else:
             high = middle
-    widths = uniform(groups, low, round_to)
+    widths = _filled(groups, uniform(groups, low, round_to), lambda wider: cost(wider) <= keep * whole, round_to)
     return Chosen(widths=widths, cost=cost(widths) / whole)
 
 
@@ -112,6 +115,22 @@ def cliff(ms: Mapping[int, float]) -> int:
         if all(ms[width] >= (1 - SAME_TIME) * ms[up] for width, up in rounded.items() if up in ms):
             return step
     return 1
+
+
+def _filled(
+    groups: Sequence[Group], widths: dict[str, int], fits: Callable[[Widths], bool], round_to: int
+) -> dict[str, int]:
+    """Widths after widening single groups as long as one fits."""
+    while True:
+        wider = {
+            group.name: next((units for units in allowed_widths(group, round_to) if units > widths[group.name]), 0)
+            for group in groups
+        }
+        order = sorted((name for name, units in wider.items() if units), key=lambda name: widths[name] / wider[name])
+        fitting = next((name for name in order if fits({**widths, name: wider[name]})), None)
+        if fitting is None:
+            return widths
+        widths = {**widths, fitting: wider[fitting]}
 
 
 def _price(shares: Sequence[float], now: int, then: int) -> float:

@@ -199,7 +199,7 @@ class Prune(Stage):
         1, description="rounds of pruning and fine-tuning; the last round that recovered is taken"
     )
     exclude: list[str] = Field(default_factory=list, description="names of the module's layers to leave whole")
-    finetune: Finetune = Finetune()
+    finetune: Finetune = Field(default_factory=lambda: Finetune.model_validate({}))
     then: list[str] | None = Field(
         None, description="quantization stages that finish the candidate; by default the first ptq of the recipe"
     )

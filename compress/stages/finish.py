@@ -41,7 +41,8 @@ def judge_made(context: Context, model: FloatModel, baseline: Trial, made: Made)
     ]
     gates = judge(context, baseline, trial, timings, "select")
     candidate = Candidate(
-        name=made.name, stage=made.stage, form="int8" if made.source else "float", parent=made.parent, artefact=str(path), sha256=sha256_of(path),
+        name=made.name, stage=made.stage, form="int8" if made.source else "float", parent=made.parent,
+        artefact=str(path), sha256=sha256_of(path),
         metrics=with_speed(trial, timings, baseline), by_batch=by_batch(timings), gates=gates,
         outcome=outcome_of(gates, accepted(context.recipe.gates)), audit=audit, parity=made.parity,
         note="; ".join([*([audit["note"]] if audit else []), *made.notes]),

@@ -1,6 +1,6 @@
 """Structured pruning: rounds of cutting and fine-tuning, then the recipe's quantization of what came out.
 
-Every candidate is a file, judged like any other: the float model with fewer channels, and what quantization makes of it.
+Every candidate is a file, judged like any other: the float model with fewer channels, and its quantized forms.
 """
 
 import copy
@@ -13,7 +13,7 @@ from typing import Any
 from compress.candidate import Candidate, Value
 from compress.errors import InputError
 from compress.files import digest_of
-from compress.recipe.spec import STAGE_FORMS, Gate, Prune, Ptq, Qat, Stage
+from compress.recipe.spec import Gate, Prune, Ptq, Qat, Stage
 from compress.stages import ptq, qat
 from compress.stages.baseline import FloatModel
 from compress.stages.context import Context, StepTaken
@@ -29,14 +29,14 @@ USUAL_DROP = 0.01
 
 
 def run(context: Context, spec: Prune, model: FloatModel, baseline: Trial) -> list[Candidate]:
-    """The pruned float model and its quantized files; none when the budget ends first, which the next run goes on from."""
+    """The pruned float model and its quantized files; none when the budget ends first, and the next run goes on."""
     from compress.train.loop import OutOfTimeError
 
     job, started = Job(context, spec, model), time.monotonic()
     try:
         cut_entry, trained = _rounds(job)
         small = finished(job, trained)
-        candidate = _candidate(job, baseline, small, cut_entry, trained)
+        candidate = _candidate(job, baseline, small, cut_entry)
     except OutOfTimeError as error:
         context.listener.note(str(error))
         return []
@@ -62,10 +62,10 @@ def narrow_context(context: Context, folder: Path, digest: str) -> Context:
 
 def finishers(stages: Sequence[Stage], spec: Prune) -> list[Ptq | Qat]:
     """The quantization stages that finish a pruned candidate: those named, else the recipe's first ptq."""
+    known = [stage for stage in stages if isinstance(stage, Ptq | Qat)]
     if spec.then is None:
-        return [stage for stage in stages if isinstance(stage, Ptq)][:1]
-    known = {stage.label: stage for stage in stages if STAGE_FORMS[stage.kind][1] != "float"}
-    return [known[name] for name in spec.then]  # type: ignore[misc]
+        return [stage for stage in known if isinstance(stage, Ptq)][:1]
+    return [stage for name in spec.then for stage in known if stage.label == name]
 
 
 def _rounds(job: Job) -> tuple[Entry, Entry]:
@@ -107,12 +107,10 @@ def _recovery(job: Job, number: int, cut_entry: Entry, trained: Entry) -> tuple[
 
 
 def _allowed_drop(gates: Sequence[Gate], metric: str, score: float) -> float:
-    drops = [
-        gate.max_drop if gate.max_drop is not None else gate.max_relative_drop * score
-        for gate in gates
-        if gate.metric == metric and (gate.max_drop is not None or gate.max_relative_drop is not None)
-    ]  # type: ignore[operator]
-    return max(USUAL_DROP, *drops) if drops else USUAL_DROP
+    mine = [gate for gate in gates if gate.metric == metric]
+    absolute = [gate.max_drop for gate in mine if gate.max_drop is not None]
+    relative = [gate.max_relative_drop * score for gate in mine if gate.max_relative_drop is not None]
+    return max([USUAL_DROP, *absolute, *relative])
 
 
 def _tell_refusals(job: Job, made: Entry, number: int) -> None:
@@ -120,7 +118,7 @@ def _tell_refusals(job: Job, made: Entry, number: int) -> None:
         job.context.listener.note(f"  {job.spec.label}: {layer} stays whole, {reason}")
 
 
-def _candidate(job: Job, baseline: Trial, small: FloatModel, cut_entry: Entry, trained: Entry) -> Candidate:
+def _candidate(job: Job, baseline: Trial, small: FloatModel, cut_entry: Entry) -> Candidate:
     """The float candidate, with what was achieved beside what was asked."""
     made = Made(
         name=job.spec.label, stage=job.spec.label, parent=job.model.name, entry=small.entry, source=None,
