@@ -19,7 +19,7 @@ from compress.report.html import render_run
 from compress.report.progress import RunProgress
 from compress.report.schema import Report
 from compress.runs import FREE_BYTES, RunFolder, open_run
-from compress.stages import CHECKS, STAGES, analyze, baseline, confirm, explain
+from compress.stages import CHECKS, STAGES, analyze, baseline, confirm, explain, floats
 from compress.stages.context import Context, StepTaken
 from compress.stages.inputs import load_inputs
 from compress.stages.judge import judge, with_speed
@@ -155,6 +155,9 @@ def _climb(context: Context, findings: Findings, folder: RunFolder, progress: Ru
     for number, spec in enumerate(context.recipe.stages, start=2):
         best = ladder.best_so_far(findings.candidates) or float_candidate
         decision = ladder.decide(spec, best, out_of_time=context.out_of_time(), earlier=findings.candidates)
+        nothing = floats.missing_start(spec, findings.candidates)
+        if nothing:
+            decision = ladder.Decision(entered=False, why=nothing)
         if not decision.entered:
             findings.ledger.append(assemble.skipped_row(spec.label, ladder.WHAT[spec.kind], decision.why))
             progress.note(f"{spec.label}: not entered, {decision.why}")
@@ -162,7 +165,8 @@ def _climb(context: Context, findings: Findings, folder: RunFolder, progress: Ru
         began = time.monotonic()
         with progress.step(spec.label, decision.why):
             known = replace(context, earlier=tuple(findings.candidates))
-            made = STAGES[type(spec)](known, spec, model, trial)
+            known, start = floats.start_of(known, spec, model, findings.candidates)
+            made = STAGES[type(spec)](known, spec, start, trial)
         for candidate in made:
             if candidate.artefact:
                 folder.link(f"{number:02d}-{candidate.name.replace('/', '-')}", Path(candidate.artefact).parent)

@@ -1,4 +1,4 @@
-"""Multiply-accumulates and parameters of a net as functions of how many units each group keeps. Arithmetic on shapes."""
+"""Multiply-accumulates and parameters of a net as functions of the units each group keeps: arithmetic on shapes."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -121,7 +121,7 @@ def skipped_row(stage: str, changed: str, why: str) -> Row:
 
 def entered_row(stage: str, row: Row, best: Candidate | None, winner: Candidate | None) -> Row:
     """A ledger row of a stage that ran. best: its best candidate; winner: the ladder's choice so far."""
-    kept = winner is not None and winner.stage == stage
+    kept = winner is not None and winner.stage.partition("/")[0] == stage
     figures = {"gain": gain(best), "risk": risk(best)} if best else {"gain": "no candidate", "risk": None}
     return (
         {"stage": stage, "entered": True, "cached": row["seconds"] < SHORTEST_STAGE_SECONDS, "kept": kept}

@@ -3,21 +3,19 @@
 Every candidate is a file, judged like any other: the float model with fewer channels, and its quantized forms.
 """
 
-import copy
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from compress.candidate import Candidate, Value
 from compress.errors import InputError
-from compress.files import digest_of
 from compress.recipe.spec import Gate, Prune, Ptq, Qat, Stage
 from compress.stages import ptq, qat
 from compress.stages.baseline import FloatModel
 from compress.stages.context import Context, StepTaken
 from compress.stages.finish import Made, judge_made
+from compress.stages.floats import narrow_context
 from compress.stages.prune_cut import Job, cut
 from compress.stages.prune_train import finetune, finished
 from compress.stages.trial import Trial
@@ -50,21 +48,11 @@ def run(context: Context, spec: Prune, model: FloatModel, baseline: Trial) -> li
     return [candidate, *_quantized(job, small, baseline)]
 
 
-def narrow_context(context: Context, folder: Path, digest: str) -> Context:
-    """The context for a stage that starts from a pruned model: its module, under a digest of its own."""
-    from compress.prune.replay import load_
-
-    inputs = context.inputs
-    module = copy.deepcopy(inputs.model)
-    load_(module, folder)
-    return replace(context, inputs=replace(inputs, model=module, model_digest=digest_of([inputs.model_digest, digest])))
-
-
 def finishers(stages: Sequence[Stage], spec: Prune) -> list[Ptq | Qat]:
     """The quantization stages that finish a pruned candidate: those named, else the recipe's first ptq."""
     known = [stage for stage in stages if isinstance(stage, Ptq | Qat)]
     if spec.then is None:
-        return [stage for stage in known if isinstance(stage, Ptq)][:1]
+        return list(filter(lambda stage: isinstance(stage, Ptq), known))[:1]
     return [stage for name in spec.then for stage in known if stage.label == name]
 
 
@@ -157,7 +145,7 @@ def _notes(cut_entry: Entry, small: FloatModel) -> tuple[str, ...]:
 def _quantized(job: Job, small: FloatModel, baseline: Trial) -> list[Candidate]:
     """What the recipe's quantization makes of the pruned model; a dearer stage only where the one before missed."""
     found: list[Candidate] = []
-    context = narrow_context(job.context, small.entry.path, small.entry.digest)
+    context = narrow_context(job.context, small.entry)
     for stage in finishers(job.context.recipe.stages, job.spec):
         if any(one.outcome == "pass" for one in found):
             break

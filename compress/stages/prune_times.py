@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from compress.code import code_digest
+from compress.export.audit import HEAVY_FLOAT_OPS
 from compress.measure import isolated
 from compress.probe.graphs import Draft, idle_model
 from compress.prune.counts import Call, Counter, Shape, Widths
@@ -27,6 +28,8 @@ START_SECONDS = 1.0
 WHOLE_SECONDS = 1.0
 # Kernels are too short to be interrupted; of whole calls, those that were not are taken.
 QUIET_PERCENT = 20
+# Products of activations are in the file and not in the table, so the factor has a bound.
+MOST_IN_NET = 1.5
 # Shares of a layer's own channels that are timed on each axis; between them time is taken to be linear.
 SHARES = (0.25, 0.5, 0.75, 1.0)
 # Layers that together take this share of what all take are timed; the rest is not hot and counts as fixed.
@@ -38,17 +41,24 @@ Axes = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """total_ms: of a call of the whole float file; layers: times of hot layers by two axes of their weight."""
+    """total_ms: of a call of the whole float file; layers: times of hot layers by two axes of their weight.
+
+    in_net: how much longer a layer takes inside the net than alone.
+    """
 
     total_ms: float
+    in_net: float
     layers: Mapping[str, "Grid"]
     counter: Counter
 
     def ms(self, widths: Widths) -> float:
-        """Predicted milliseconds of a call at these widths: what is not in the table stays as it is."""
+        """Predicted milliseconds of a call at these widths: what is not in the table stays as it is.
+
+        Copies and activations shrink as well, so this errs on the slow side.
+        """
         shapes = self.counter.shapes_at(widths)
         saved = sum(grid.whole - grid.at(shapes[f"{name}.weight"]) for name, grid in self.layers.items())
-        return max(0.0, self.total_ms - saved)
+        return max(0.0, self.total_ms - self.in_net * saved)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +98,9 @@ def measured_table(context: Context, model: FloatModel, module: nn.Module, count
 
     def make(_folder: Path) -> dict[str, Any]:
         context.listener.update(0, 1, f"timing {len(wanted)} layers at several widths")
-        turns = isolated.time_in_turns(model.path, model.path, context.feeds(batch), context.bench, WHOLE_SECONDS)
-        total = float(np.percentile([*turns["a_ms"], *turns["b_ms"]], QUIET_PERCENT))
-        return {"total_ms": total, "layers": _measured(wanted, context.bench)}
+        whole, layers = _measured(wanted, context.bench)
+        total, products = _of_file(context, model, batch)
+        return {"total_ms": total, "in_net": min(MOST_IN_NET, products * total / max(whole, 1e-9)), "layers": layers}
 
     key = machine_key(context) | {
         "file": model.entry.digest,
@@ -102,7 +112,7 @@ def measured_table(context: Context, model: FloatModel, module: nn.Module, count
         name: Grid(axes=(tuple(row["axes"][0]), tuple(row["axes"][1])), ms=tuple(tuple(line) for line in row["ms"]))
         for name, row in facts["layers"].items()
     }
-    return Table(total_ms=facts["total_ms"], layers=grids, counter=counter)
+    return Table(total_ms=facts["total_ms"], in_net=facts["in_net"], layers=grids, counter=counter)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,8 +216,18 @@ def _widths(size: int, step: int, *, narrow: bool) -> tuple[int, ...]:
     return tuple(sorted({*rounded, size}))
 
 
-def _measured(layers: Mapping[str, _Layer], bench: isolated.Bench) -> dict[str, Any]:
-    """The whole of every layer first, then all widths of the hot ones. Equal layers are timed once."""
+def _of_file(context: Context, model: FloatModel, batch: int) -> tuple[float, float]:
+    """Milliseconds of a call of the whole file, and the share of its kernels' time in convolutions and products."""
+    feeds = context.feeds(batch)
+    turns = isolated.time_in_turns(model.path, model.path, feeds, context.bench, WHOLE_SECONDS)
+    nodes = isolated.profile(model.path, feeds, context.bench, seconds=WHOLE_SECONDS)
+    products = sum(node["time_ms"] for node in nodes if node["op"] in HEAVY_FLOAT_OPS)
+    total = float(np.percentile([*turns["a_ms"], *turns["b_ms"]], QUIET_PERCENT))
+    return total, products / max(1e-9, sum(node["time_ms"] for node in nodes))
+
+
+def _measured(layers: Mapping[str, _Layer], bench: isolated.Bench) -> tuple[float, dict[str, Any]]:
+    """Milliseconds of all layers as they are, and of the hot ones at all widths. Equal layers are timed once."""
     kinds = {str(layer.as_key()): layer for layer in layers.values()}
     whole = timed([layer.draw((layer.weight[0], layer.weight[1])) for layer in kinds.values()], bench)
     by_kind = {kind: ms for kind, ms in zip(kinds, whole, strict=True) if ms is not None}
@@ -218,11 +238,12 @@ def _measured(layers: Mapping[str, _Layer], bench: isolated.Bench) -> dict[str, 
     files = [wanted[kind].draw(one) for kind, choices in places.items() for one in choices]
     times = iter(timed(files, bench))
     rows = {kind: [next(times) for _ in choices] for kind, choices in places.items()}
-    return {
+    table = {
         name: _row(layers[name], rows[str(layers[name].as_key())])
         for name in hot
         if None not in rows[str(layers[name].as_key())]
     }
+    return sum(of_layer.values()), table
 
 
 def _row(layer: _Layer, times: Sequence[float | None]) -> dict[str, Any]:
