@@ -10,7 +10,7 @@ from typing import Any
 
 from compress.candidate import Candidate, Value
 from compress.errors import InputError
-from compress.recipe.spec import Gate, Prune, Ptq, Qat, Stage
+from compress.recipe.spec import MODEL, Gate, Prune, Ptq, Qat, Stage
 from compress.stages import ptq, qat
 from compress.stages.baseline import FloatModel
 from compress.stages.context import Context, StepTaken
@@ -52,7 +52,7 @@ def finishers(stages: Sequence[Stage], spec: Prune) -> list[Ptq | Qat]:
     """The quantization stages that finish a pruned candidate: those named, else the recipe's first ptq."""
     known = [stage for stage in stages if isinstance(stage, Ptq | Qat)]
     if spec.then is None:
-        return list(filter(lambda stage: isinstance(stage, Ptq), known))[:1]
+        return [stage for stage in known if stage.kind == Ptq.kind and stage.from_ in (None, MODEL)][:1]
     return [stage for name in spec.then for stage in known if stage.label == name]
 
 

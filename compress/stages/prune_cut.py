@@ -64,6 +64,7 @@ def cut(job: Job, number: int, before: Entry | None) -> Entry:
         "machine": machine_key(context) | {"batch": context.recipe.target.batch_sizes[0]},
         "calibration": inputs.splits.digests["calibration"],
         "train": inputs.splits.digests["train"] if spec.importance == "taylor" else None,
+        "table": code_digest("compress.probe.width_table") if spec.by == "latency" else None,
         "code": [code_digest(f"compress.prune.{name}") for name in ("groups", "widths", "norms")],
         "versions": {name: known[name] for name in ("torch", "torch-pruning") if name in known},
     }  # fmt: skip
