@@ -58,7 +58,7 @@ class Layer:
         return draft.model()
 
 
-def described(layer: nn.Module, call: Call, batch: int) -> tuple[str, dict[str, Any], Shape] | None:
+def as_node(layer: nn.Module, call: Call, batch: int) -> tuple[str, dict[str, Any], Shape] | None:
     given = (batch, *call.given[1:])
     if isinstance(layer, nn.Linear):
         return "MatMul", {}, given

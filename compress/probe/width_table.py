@@ -9,7 +9,7 @@ import numpy as np
 from torch import nn
 
 from compress.measure import isolated
-from compress.probe.layers import Layer, described, timed
+from compress.probe.layers import Layer, as_node, timed
 from compress.prune.counts import Counter, Widths
 from compress.prune.layers import is_depthwise
 
@@ -65,13 +65,13 @@ def layers_to_time(module: nn.Module, counter: Counter, batch: int, step: int) -
     found = {}
     for call in counter.calls:
         layer = module.get_submodule(call.name)
-        described = described(layer, call, batch)
+        node = as_node(layer, call, batch)
         touched = [(f"{call.name}.weight", dim) in narrowed for dim in (0, 1)]
-        if described is None or not any(touched) or names.count(call.name) > 1:
+        if node is None or not any(touched) or names.count(call.name) > 1:
             continue
         weight = counter.shapes[f"{call.name}.weight"]
         axes = (_widths(weight[0], step, narrow=touched[0]), _widths(weight[1], step, narrow=touched[1]))
-        op, attributes, given = described
+        op, attributes, given = node
         found[call.name] = Layer(
             op=op, attributes=attributes, given=given, weight=weight, axes=axes, depthwise=is_depthwise(layer)
         )
