@@ -38,7 +38,7 @@ def decide(stage: Stage, best: Candidate, *, out_of_time: bool, earlier: Sequenc
     earlier: every candidate so far. A rung that keeps the speed of what it starts from is entered for one that has
     the speed and the size already and misses something else.
     """
-    compressed = [candidate for candidate in earlier if not candidate.is_baseline and candidate.artefact]
+    compressed = [candidate for candidate in earlier if candidate.form != "float" and candidate.artefact]
     if stage.kind in KEEPS_SPEED and compressed:
         return _decide_for_quality(stage, best, compressed, out_of_time=out_of_time)
     missed = [gate for gate in best.gates if gate.outcome != "pass"]
@@ -154,7 +154,7 @@ def _closeness(candidate: Candidate) -> float:
     """SQNR in dB against the float model; a file identical to it has none, and nothing is closer."""
     found = candidate.metrics.get("sqnr_db")
     if found is None:
-        return float("inf") if candidate.is_baseline else float("-inf")
+        return float("-inf") if candidate.form != "float" else float("inf")
     return float("inf") if found.value is None else found.value
 
 

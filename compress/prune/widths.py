@@ -15,7 +15,7 @@ CostOf = Callable[[Widths], float]
 LEAST_SAVED = 0.005
 BISECTIONS = 30
 # Widths a group is looked at with, beside the whole: more make a search long and its steps too small to be measured.
-MOST_WIDTHS = 12
+MOST_WIDTHS = 32
 # Two timings of one kernel differ by less.
 SAME_TIME = 0.05
 
@@ -39,7 +39,7 @@ def allowed_widths(group: Group, round_to: int) -> list[int]:
         units for units in range(1, len(group.units)) if group.settings or (fixed + units * size) % round_to == 0
     ]
     stride = math.ceil(len(narrower) / MOST_WIDTHS) if narrower else 1
-    return [*narrower[::-1][::stride][::-1], len(group.units)]
+    return [*narrower[stride - 1 :: stride], len(group.units)]
 
 
 def uniform(groups: Sequence[Group], ratio: float, round_to: int) -> dict[str, int]:

@@ -119,7 +119,7 @@ def _stages(recipe: Recipe, bodies: tuple[KeyPath, ...]) -> Iterator[Problem]:
             fact = f"{stage.kind} takes a {needs} candidate, but '{source}' makes {made[source]}"
             remedy = f"Remove `from`, or name a {needs} one: {', '.join(floats)}"
             yield Problem(path=(*body, "from"), fact=fact, remedy=remedy)
-        if stage.kind == "prune" and source != MODEL:
+        elif stage.kind == "prune" and source != MODEL:
             fact, remedy = "prune starts from the float model", "Remove `from`; steps: 2 prunes in two rounds"
             yield Problem(path=(*body, "from"), fact=fact, remedy=remedy)
         yield from _narrow_weights(stage, body)

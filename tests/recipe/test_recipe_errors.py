@@ -317,12 +317,39 @@ EDITS = {
     "an-unknown-stage-with-keys": (
         "  - ptq",
         "  - zzz: {a: 1}",
-        "x.yaml:13:5: stages[0]: unknown stage 'zzz'. Known: ptq, qat.",
+        "x.yaml:13:5: stages[0]: unknown stage 'zzz'. Known: ptq, qat, prune.",
+    ),
+    "a-pruned-share-of-nothing": (
+        "  - ptq",
+        "  - ptq\n  - prune: {keep: 0}",
+        "x.yaml:14:13: stages[1].prune.keep: must be above 0, got 0.",
+    ),
+    "a-pruned-share-of-everything": (
+        "  - ptq",
+        "  - ptq\n  - prune: {keep: 1}",
+        "x.yaml:14:13: stages[1].prune.keep: must be below 1, got 1.",
+    ),
+    "an-unknown-key-inside-a-stage": (
+        "  - ptq",
+        "  - ptq\n  - prune: {finetune: {epoch: 3}}",
+        "x.yaml:14:24: stages[1].prune.finetune.epoch: unknown key. Did you mean 'epochs'?",
+    ),
+    "an-unknown-finisher": (
+        "  - ptq",
+        "  - ptq\n  - prune: {then: [ptk]}",
+        "x.yaml:14:20: stages[1].prune.then[0]: no quantization stage is named 'ptk'. Did you mean 'ptq'?",
+    ),
+    "pruning-from-a-rounded-candidate": (
+        "  - ptq",
+        "  - ptq\n  - prune: {from: ptq}",
+        "x.yaml:14:13: stages[1].prune.from: prune takes a float candidate, but 'ptq' makes int8. "
+        "Remove `from`, or name a float one: model.",
     ),
     "a-planned-stage": (
         "  - ptq",
-        "  - ptq\n  - prune: {keep: 0.5}",
-        "x.yaml:14:5: stages[1]: stage 'prune' is not available in this version. Remove it; available: ptq, qat.",
+        "  - ptq\n  - distill: {epochs: 3}",
+        "x.yaml:14:5: stages[1]: stage 'distill' is not available in this version. "
+        "Remove it; available: ptq, qat, prune.",
     ),
     "a-key-of-another-stage": (
         "  - ptq",

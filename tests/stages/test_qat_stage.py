@@ -1,5 +1,6 @@
 """The decisions of the qat stage: what it starts from, which scheme it imitates, whether it is kept."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from compress.candidate import Candidate, GateResult, Outcome, Value
 from compress.errors import InputError
 from compress.recipe.spec import Qat
 from compress.stages import CHECKS, STAGES, qat
+from compress.stages.baseline import FloatModel
 from compress.stages.imitation import compare_with_imitation
 from compress.stages.qat import best_rounded, scheme_of
 from compress.train.loop import OutOfTimeError
@@ -121,6 +123,9 @@ def test_a_file_that_gives_something_else_than_was_trained_is_told(monkeypatch):
         assert found.agreement is not None
 
 
+START = FloatModel(path=Path("model.onnx"), entry=None, parity={})  # type: ignore[arg-type]
+
+
 class Told:
     """A context whose listener only remembers."""
 
@@ -144,7 +149,7 @@ def run_with(monkeypatch: pytest.MonkeyPatch, error: Exception) -> tuple[Told, l
     told = Told()
     monkeypatch.setattr(qat, "_check_excluded", lambda _job: None)
     monkeypatch.setattr(qat, "train_rounded", broken)
-    return told, qat.run(told, Qat(method="u8s8-tensor"), None, None)  # type: ignore[arg-type]
+    return told, qat.run(told, Qat(method="u8s8-tensor"), START, None)  # type: ignore[arg-type]
 
 
 def test_a_training_that_breaks_is_a_failed_candidate_with_the_reason(monkeypatch):
