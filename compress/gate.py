@@ -48,8 +48,8 @@ def is_binary(scores: NDArray[np.float64]) -> bool:
     return bool(np.isin(scores, (0.0, 1.0)).all())
 
 
-def judge_drop(gate: Gate, metric: Metric, paired: Paired) -> GateResult:
-    """The accuracy gate: one-sided 95 % bound of the paired drop against the limit."""
+def judge_drop(gate: Gate, metric: Metric, paired: Paired, confidence: float = CONFIDENCE) -> GateResult:
+    """The accuracy gate: one-sided bound of the paired drop against the limit. confidence: of each bound."""
     baseline_value = float(paired.baseline.mean())
     relative = gate.max_drop is None
     allowed = gate.max_relative_drop if gate.max_drop is None else gate.max_drop
@@ -57,11 +57,11 @@ def judge_drop(gate: Gate, metric: Metric, paired: Paired) -> GateResult:
         raise ValueError(f"the gate on {gate.metric} limits no drop")
     limit = abs(baseline_value) * allowed if gate.max_drop is None else allowed
     drops = metric.sign * (paired.baseline - paired.candidate)
-    low, high, note = _drop_bounds(paired, metric, drops)
+    low, high, note = _drop_bounds(paired, metric, drops, confidence)
     value = float(drops.mean())
     outcome: Outcome = "pass" if high <= limit else "fail" if low > limit else "undecided"
     needed = (
-        _needed_samples(drops, limit, is_binary(paired.baseline) and is_binary(paired.candidate))
+        _needed_samples(drops, limit, confidence, binary=is_binary(paired.baseline) and is_binary(paired.candidate))
         if outcome == "undecided"
         else None
     )
@@ -160,31 +160,33 @@ def sentence(result: GateResult) -> str:
     return f"{what} {result.value:.4g}{interval}, {asked} {result.threshold:g}: {result.outcome}{needed}"
 
 
-def _drop_bounds(paired: Paired, metric: Metric, drops: NDArray[np.float64]) -> tuple[float, float, str]:
+def _drop_bounds(
+    paired: Paired, metric: Metric, drops: NDArray[np.float64], confidence: float
+) -> tuple[float, float, str]:
     if is_binary(paired.baseline) and is_binary(paired.candidate):
         lost, won = int((drops > 0).sum()), int((drops < 0).sum())
         n = len(drops)
-        low = stats.paired_share_drop_low(lost, won, n, CONFIDENCE)
-        high = stats.paired_share_drop_high(lost, won, n, CONFIDENCE)
+        low = stats.paired_share_drop_low(lost, won, n, confidence)
+        high = stats.paired_share_drop_high(lost, won, n, confidence)
         return low, high, f"{lost} lost, {won} won, McNemar p={stats.mcnemar_exact(lost, won):.3g}"
-    interval = stats.mean_interval(drops, confidence=2 * CONFIDENCE - 1)
+    interval = stats.mean_interval(drops, confidence=2 * confidence - 1)
     return interval.low, interval.high, f"{metric.name} {metric.direction} is better, paired bootstrap"
 
 
-def _needed_samples(drops: NDArray[np.float64], limit: float, binary: bool) -> int | None:
+def _needed_samples(drops: NDArray[np.float64], limit: float, confidence: float, *, binary: bool) -> int | None:
     """How many samples would decide, if the rates stayed as they are. None: the drop sits on the limit."""
     n = len(drops)
     mean, spread = float(drops.mean()), float(drops.std())
     if not binary:
         gap = abs(limit - mean)
-        needed = (stats.z_of(CONFIDENCE) * spread / gap) ** 2 if gap > 0 else np.inf
+        needed = (stats.z_of(confidence) * spread / gap) ** 2 if gap > 0 else np.inf
         return int(np.ceil(needed)) if needed < MOST_SAMPLES else None
     lost, won = float((drops > 0).mean()), float((drops < 0).mean())
 
     def decided(size: int) -> bool:
         if mean <= limit:
-            return stats.paired_share_drop_high(lost * size, won * size, size, CONFIDENCE) <= limit
-        return stats.paired_share_drop_low(lost * size, won * size, size, CONFIDENCE) > limit
+            return stats.paired_share_drop_high(lost * size, won * size, size, confidence) <= limit
+        return stats.paired_share_drop_low(lost * size, won * size, size, confidence) > limit
 
     low, high = n, n
     while not decided(high):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from compress import ladder
-from compress.candidate import BASELINE, Candidate
+from compress.candidate import BASELINE, Candidate, GateResult
 from compress.device import facts
 from compress.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_PASS, EXIT_VERDICT
 from compress.files import digest_of, require_writable, write_json, write_with
@@ -27,6 +27,9 @@ from compress.stages.trial import Trial, time_against
 from compress.stages.verdict import Judged
 from compress.store import Store
 
+# How many winners are held to the split that no decision has seen before the ladder gives up.
+MOST_LOOKS = 4
+
 
 @dataclass
 class Findings:
@@ -43,6 +46,11 @@ class Findings:
     outcome: str = "fail"
     reason: str = ""
     exit_code: int = EXIT_GATE
+
+    def begin_again_(self, float_candidate: Candidate) -> list[dict[str, Any]]:
+        """Forget every rung but the float model's own. Returns the ledger as it was."""
+        before, self.ledger, self.steps, self.candidates = self.ledger, [], [], [float_candidate]
+        return before
 
     def take_steps_(self) -> None:
         """Put the steps of a stage behind its row, marked with what the ladder kept of them."""
@@ -137,7 +145,10 @@ def run(loaded: LoadedRecipe, output: Path, progress: RunProgress, *, force: boo
 
 
 def _climb(context: Context, findings: Findings, folder: RunFolder, progress: RunProgress, *, force: bool) -> None:
-    """The verdict first; then baselines, rung after rung until every gate is passed, and confirmation."""
+    """The verdict first; then baselines, rung after rung until every gate is passed, and confirmation.
+
+    A winner that is not confirmed is no winner: the ladder is climbed again, from what is in the store, and goes on.
+    """
     with progress.step("export", "the float model to ONNX") as step:
         model = baseline.export_float(context)
         step.cached() if model.entry.cached else None
@@ -151,7 +162,27 @@ def _climb(context: Context, findings: Findings, folder: RunFolder, progress: Ru
     with progress.step("baselines", "torch eager and the float file"):
         trial, findings.baselines = baseline.measure_baseline(context, model)
         float_candidate = _float_candidate(context, model, trial)
-    findings.candidates.append(float_candidate)
+    while True:
+        _rungs(context, findings, folder, progress, model, trial, float_candidate)
+        findings.measurement = _measurement(context, model)
+        refuted = _decide(context, findings, model, progress)
+        if refuted is None or context.out_of_time() or len(context.refuted) + 1 >= MOST_LOOKS:
+            return
+        context = replace(context, refuted={**context.refuted, **refuted})
+        progress.note(f"{findings.reason}; going on without it")
+
+
+def _rungs(
+    context: Context,
+    findings: Findings,
+    folder: RunFolder,
+    progress: RunProgress,
+    model: baseline.FloatModel,
+    trial: Trial,
+    float_candidate: Candidate,
+) -> None:
+    """Every rung of the recipe, entered or skipped for a reason."""
+    before = findings.begin_again_(float_candidate)
     for number, spec in enumerate(context.recipe.stages, start=2):
         best = ladder.best_so_far(findings.candidates) or float_candidate
         decision = ladder.decide(spec, best, out_of_time=context.out_of_time(), earlier=findings.candidates)
@@ -175,8 +206,7 @@ def _climb(context: Context, findings: Findings, folder: RunFolder, progress: Ru
             assemble.entered_row(spec.label, row, ladder.best_so_far(made), ladder.choose(findings.candidates))
         )
         findings.take_steps_()
-    findings.measurement = _measurement(context, model)
-    _decide(context, findings, model, progress)
+    findings.ledger = assemble.with_first_times(findings.ledger, before)
 
 
 def _stopped_by_verdict(context: Context, findings: Findings, judged: Judged, *, force: bool) -> bool:
@@ -194,22 +224,28 @@ def _stopped_by_verdict(context: Context, findings: Findings, judged: Judged, *,
     return True
 
 
-def _decide(context: Context, findings: Findings, model: baseline.FloatModel, progress: RunProgress) -> None:
-    """Confirm the winner on unseen samples, or say what the best candidate misses and why."""
+def _decide(
+    context: Context, findings: Findings, model: baseline.FloatModel, progress: RunProgress
+) -> dict[str, list[GateResult]] | None:
+    """Confirm the winner on unseen samples, or say what the best candidate misses and why.
+
+    Returns the gates of a winner that was not confirmed, by its name.
+    """
     winner = ladder.choose(findings.candidates)
     if winner is None:
         findings.end(*_why_none(context, findings, model), EXIT_GATE)
-        return
+        return None
     if winner.is_baseline:
         findings.winner = winner
         findings.end("pass", "the float model passes every gate as it is: do not compress it", EXIT_PASS)
-        return
+        return None
     with progress.step("confirm", f"{winner.name} on unseen samples"):
         found = confirm.run(context, model, winner)
     findings.confirmation = assemble.confirmation(winner, found)
     findings.winner = winner if found.outcome == "pass" else None
     exit_code = EXIT_PASS if found.outcome == "pass" else EXIT_GATE
     findings.end(found.outcome, assemble.confirmed_sentence(winner, found, baseline.RUNTIME), exit_code)
+    return None if found.outcome == "pass" else {winner.name: found.gates}
 
 
 def _why_none(context: Context, findings: Findings, model: baseline.FloatModel) -> tuple[str, str]:
@@ -229,7 +265,7 @@ def _why_none(context: Context, findings: Findings, model: baseline.FloatModel) 
         path = Path(best.artefact)
         int8 = analyze.profile(context, path, context.store.digest_at(path.parent))
         evidence = explain.why_not_faster(best, analyze.profile(context, model.path, model.entry.digest), int8)
-    return outcome, assemble.missed_sentence(best, evidence)
+    return outcome, assemble.missed_sentence(best, evidence, refuted=best.name in context.refuted)
 
 
 def _float_candidate(context: Context, model: baseline.FloatModel, trial: Trial) -> Candidate:

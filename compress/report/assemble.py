@@ -49,6 +49,8 @@ class Stepped(Protocol):
     @property
     def made(self) -> tuple[Candidate, ...]: ...
     @property
+    def gain(self) -> str: ...
+    @property
     def seconds(self) -> float: ...
 
 
@@ -134,18 +136,31 @@ def step_row(step: Stepped) -> Row:
     """A ledger row of a step inside a stage; `made` names its candidates until the ladder has chosen."""
     if not step.entered:
         return skipped_row(step.name, step.changed, step.why)
-    best = best_so_far(step.made)
     row = {"seconds": step.seconds, "changed": step.changed, "why": step.why}
-    tried = f"tried {', '.join(candidate.name for candidate in step.made)}" if step.made else "nothing was made"
-    entered = entered_row(step.name, row, best, None)
+    entered = entered_row(step.name, row, best_so_far(step.made), None)
+    if not step.made:
+        return entered | {"gain": step.gain or "came to nothing", "feeds": bool(step.gain)}
+    tried = f"tried {', '.join(candidate.name for candidate in step.made)}"
     return entered | {"gain": f"{entered['gain']} ({tried})", "made": [candidate.name for candidate in step.made]}
 
 
 def marked_steps(rows: Sequence[Row], winner: Candidate | None) -> list[Row]:
-    """Step rows with `kept` set where the ladder's choice was made there."""
+    """Step rows with `kept` set where the ladder's choice was made there, or what it comes from."""
+
+    def kept(row: Row) -> bool:
+        stage = row["stage"].partition("/")[0]
+        return winner is not None and (
+            winner.name in row.get("made", ()) or (row.get("feeds", False) and winner.name.partition("/")[0] == stage)
+        )
+
+    return [{key: row[key] for key in row if key not in ("made", "feeds")} | {"kept": kept(row)} for row in rows]
+
+
+def with_first_times(rows: Sequence[Row], before: Sequence[Row]) -> list[Row]:
+    """Rows of a ladder climbed again, each with the time it took when it was climbed first."""
+    first = {row["stage"]: row for row in before if row["entered"]}
     return [
-        {key: value for key, value in row.items() if key != "made"}
-        | {"kept": winner is not None and winner.name in row.get("made", ())}
+        row | {key: first[row["stage"]][key] for key in ("seconds", "cached")} if row["stage"] in first else row
         for row in rows
     ]
 
@@ -209,12 +224,13 @@ def confirmed_sentence(winner: Candidate, found: Confirmed, baseline: str) -> st
     return f"{winner.name} passed on select but was not confirmed on unseen samples: {gates}"
 
 
-def missed_sentence(best: Candidate, evidence: str) -> str:
+def missed_sentence(best: Candidate, evidence: str, *, refuted: bool = False) -> str:
     missed = "; ".join(sentence(gate) for gate in best.gates if gate.outcome != "pass")
     slower = best.metrics.get("speedup")
-    head = f"no candidate passes every gate; best so far {best.name}: {missed}"
+    where = ", not confirmed on unseen samples" if refuted else ""
+    head = f"no candidate passes every gate; best so far {best.name}{where}: {missed}"
     if slower is not None and slower.high is not None and slower.high < 1.0:
-        head = f"{best.form} is not faster on this machine; best so far {best.name}: {missed}"
+        head = f"{best.form} is not faster on this machine; best so far {best.name}{where}: {missed}"
     return f"{head}. {evidence[0].upper()}{evidence[1:]}" if evidence else head
 
 

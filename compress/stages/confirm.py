@@ -1,10 +1,10 @@
-"""Confirm the winner once: fresh timing, and the split that no decision has seen."""
+"""Confirm the winner: fresh timing, and the split that no decision has seen."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from compress.candidate import Candidate, GateResult, Outcome, Value
-from compress.gate import accepted, outcome_of
+from compress.gate import CONFIDENCE, accepted, outcome_of
 from compress.measure.latency import Plan
 from compress.stages.baseline import FloatModel
 from compress.stages.context import Context
@@ -24,12 +24,16 @@ class Confirmation:
 
 
 def run(context: Context, model: FloatModel, candidate: Candidate) -> Confirmation:
-    """Judge `candidate` on `confirm`, against the float file on the same samples."""
+    """Judge `candidate` on `confirm`, against the float file on the same samples.
+
+    Every look after the first has half the error of the one before, so all looks together have at most twice its.
+    """
     baseline = evaluate(context, model.path, model.entry.digest, "confirm", reference=None)
     path = Path(str(candidate.artefact))
     trial = evaluate(context, path, _digest_of(context, model, path), "confirm", reference=baseline.outputs)
     timings = [time_against(context, model.path, path, batch, FINAL) for batch in context.recipe.target.batch_sizes]
-    gates = judge(context, baseline, trial, timings, "confirm")
+    confidence = 1 - (1 - CONFIDENCE) / 2 ** len(context.refuted)
+    gates = judge(context, baseline, trial, timings, "confirm", confidence)
     return Confirmation(
         metrics=with_speed(trial, timings, baseline), gates=gates,
         outcome=outcome_of(gates, accepted(context.recipe.gates)), timings=timings,

@@ -1,12 +1,12 @@
 """What every stage gets: the recipe, the checked inputs, the store, and how to tell the user what is going on."""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from compress.candidate import Candidate
+from compress.candidate import Candidate, GateResult
 from compress.data import Array
 from compress.device.facts import fingerprint, versions
 from compress.measure.isolated import Bench
@@ -18,13 +18,17 @@ from compress.store import Key, Store
 
 @dataclass(frozen=True, kw_only=True)
 class StepTaken:
-    """A step inside a stage, for the ledger. made: its candidates; none, and `entered` False, when it was skipped."""
+    """A step inside a stage, for the ledger. made: its candidates; none, and `entered` False, when it was skipped.
+
+    gain: of a step that makes no candidate, but what the stage's candidates come from; empty when it came to nothing.
+    """
 
     name: str
     changed: str
     why: str
     entered: bool
     made: tuple[Candidate, ...] = ()
+    gain: str = ""
     seconds: float = 0.0
 
 
@@ -49,6 +53,8 @@ class Context:
     deadline: float
     # What the stages before this one have found.
     earlier: tuple[Candidate, ...] = ()
+    # Candidates, by name, that passed on `select` and not on `confirm`, with the gates as found there.
+    refuted: Mapping[str, list[GateResult]] = field(default_factory=dict)
 
     @property
     def bench(self) -> Bench:

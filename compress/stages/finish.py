@@ -6,10 +6,9 @@ from typing import Any
 
 from compress.candidate import Candidate
 from compress.files import sha256_of
-from compress.gate import accepted, outcome_of
 from compress.stages.baseline import FloatModel
 from compress.stages.context import Context
-from compress.stages.judge import by_batch, judge, with_speed
+from compress.stages.judge import by_batch, judge, judged, with_speed
 from compress.stages.ptq_try import SCREENING, audit_file
 from compress.stages.trial import Trial, evaluate, time_against
 from compress.store import Entry
@@ -44,7 +43,7 @@ def judge_made(context: Context, model: FloatModel, baseline: Trial, made: Made)
         name=made.name, stage=made.stage, form="int8" if made.source else "float", parent=made.parent,
         artefact=str(path), sha256=sha256_of(path),
         metrics=with_speed(trial, timings, baseline), by_batch=by_batch(timings), gates=gates,
-        outcome=outcome_of(gates, accepted(context.recipe.gates)), audit=audit, parity=made.parity,
+        audit=audit, parity=made.parity,
         note="; ".join([*([audit["note"]] if audit else []), *made.notes]),
     )  # fmt: skip
-    return candidate, trial
+    return judged(context, candidate), trial

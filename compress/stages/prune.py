@@ -65,10 +65,11 @@ def _rounds(job: Job) -> tuple[Entry, Entry]:
         _tell_refusals(job, cut_entry, number)
         trained = finetune(job, cut_entry)
         recovered, why = _recovery(job, number, cut_entry, trained)
-        job.context.listener.note(f"  {job.spec.label}/round-{number}: {why}")
-        seconds = round(time.monotonic() - started, 2)
+        name, seconds = f"{job.spec.label}/round-{number}", round(time.monotonic() - started, 2)
+        job.context.listener.note(f"  {name}: {why}")
+        gain = f"macs {cut_entry.facts['macs_share']:.2f} of the whole" if recovered or done is None else ""
         job.context.listener.stepped(
-            StepTaken(name=f"{job.spec.label}/round-{number}", changed=CHANGED, why=why, entered=True, seconds=seconds)
+            StepTaken(name=name, changed=CHANGED, why=why, entered=True, gain=gain, seconds=seconds)
         )
         if not recovered and done is not None:
             break

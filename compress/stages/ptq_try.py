@@ -12,7 +12,6 @@ from compress.code import code_digest
 from compress.errors import InputError
 from compress.export.audit import audit_graph
 from compress.files import sha256_of
-from compress.gate import accepted, outcome_of
 from compress.measure import isolated
 from compress.measure.latency import Plan
 from compress.quantize.equalize import channel_ranges, spread_of
@@ -20,7 +19,7 @@ from compress.quantize.graph import layers, load_graph
 from compress.quantize.ort import check_saturation
 from compress.quantize.ways import Way
 from compress.stages.context import Context, machine_key
-from compress.stages.judge import by_batch, judge, with_speed
+from compress.stages.judge import by_batch, judge, judged, with_speed
 from compress.stages.ptq_files import Source
 from compress.stages.trial import Trial, evaluate, time_against
 from compress.store import Entry, Key
@@ -62,11 +61,10 @@ def try_file(source: Source, name: str, way: Way | None, make: Callable[[], Entr
         name=f"{label}/{name}", stage=label, form="int8", parent=source.model.name,
         artefact=str(path), sha256=sha256_of(path),
         metrics=with_speed(trial, timings, baseline), by_batch=by_batch(timings), gates=gates,
-        outcome=outcome_of(gates, accepted(context.recipe.gates)),
         audit=audit, parity=_parity(source, trial), note=_note(source, way, made.facts, audit),
         seconds=round(time.monotonic() - started, 2),
     )  # fmt: skip
-    return Tried(way=way, candidate=candidate)
+    return Tried(way=way, candidate=judged(context, candidate))
 
 
 def audit_key(context: Context, digest: str) -> Key:
