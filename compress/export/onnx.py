@@ -96,13 +96,51 @@ def _export_dynamo(model: "torch.nn.Module", feeds: dict[str, Array], path: Path
     )  # fmt: skip
 
 
-def _export_torchscript(model: "torch.nn.Module", feeds: dict[str, Array], path: Path, outputs: list[str]) -> None:
+def export_legacy(
+    model: "torch.nn.Module", feeds: dict[str, Array], output_names: Sequence[str], opset: int
+) -> "onnx.ModelProto":
+    """The graph of a module with quantizers inside, as the older exporter writes it: the new one refuses such modules.
+
+    Nodes are named after their modules; nothing is folded. Raises InputError when the module cannot be exported.
+    """
+    import onnx
+
+    with evaluating(model), tempfile.TemporaryDirectory(prefix="compress-") as folder:
+        raw = Path(folder) / "raw.onnx"
+        try:
+            with quiet():
+                _export_torchscript(model, feeds, raw, list(output_names), opset)
+        except Exception as error:  # see export_onnx
+            fact = f"cannot be exported to ONNX with its quantizers ({_first_line(error)})"
+            raise InputError("model.ref", fact, "Leave layers out with `exclude`, or simplify forward") from error
+        proto = onnx.load(raw)
+    for node in proto.graph.node:
+        node.name = _without_repeats(node.name)
+    _name_nodes_(proto.graph)
+    _strip_(proto)
+    return proto
+
+
+def _without_repeats(name: str) -> str:
+    """`/body/body.0/first/first.1/Conv`, as the older exporter names what lies in sequences: `/body.0/first.1/Conv`."""
+    kept: list[str] = []
+    for part in name.split("/"):
+        if kept and kept[-1] and part.startswith(f"{kept[-1]}."):
+            kept[-1] = part
+        else:
+            kept.append(part)
+    return "/".join(kept)
+
+
+def _export_torchscript(
+    model: "torch.nn.Module", feeds: dict[str, Array], path: Path, outputs: list[str], opset: int = LEGACY_OPSET
+) -> None:
     import torch
 
     args, kwargs = call_arguments({name: torch.from_numpy(values) for name, values in feeds.items()})
     torch.onnx.export(
         model, args, str(path), kwargs=kwargs, input_names=list(feeds), output_names=outputs,
-        dynamic_axes={name: {0: "batch"} for name in (*feeds, *outputs)}, dynamo=False, opset_version=LEGACY_OPSET,
+        dynamic_axes={name: {0: "batch"} for name in (*feeds, *outputs)}, dynamo=False, opset_version=opset,
     )  # fmt: skip
 
 

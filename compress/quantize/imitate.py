@@ -5,11 +5,8 @@ quantizers compute is ours, through the library's backend hook, for its own arit
 zero points and 7-bit grid nor weights with BatchNorm folded in. See docs/design/qat.md.
 """
 
-import contextlib
 import copy
-import io
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from compress.data import Array, Split
-from compress.export.onnx import call_arguments, evaluating, quiet
+from compress.export.onnx import call_arguments, evaluating
 from compress.quantize.fake import WeightGrid, activation_scale
 from compress.quantize.grid import limit_of
+from compress.quantize.modelopt import library
 from compress.quantize.placement import PlacedWeight, Placement, channel_axis
 from compress.quantize.points import Activation
 from compress.quantize.ranges import range_of
@@ -166,7 +164,7 @@ def weight_grid(scheme: Scheme, axis: int | None) -> WeightGrid:
 
 def _with_quantizers(model: nn.Module) -> nn.Module:
     """A copy with the library's quantizers inserted, every one switched off."""
-    with _library():
+    with library():
         import modelopt.torch.quantization as mtq
 
         off = {"quant_cfg": [{"quantizer_name": "*", "enable": False}], "algorithm": None}
@@ -175,7 +173,7 @@ def _with_quantizers(model: nn.Module) -> nn.Module:
 
 
 def _new_quantizer() -> nn.Module:
-    with _library():
+    with library():
         from modelopt.torch.quantization.nn import TensorQuantizer
 
         quantizer: nn.Module = TensorQuantizer()
@@ -184,17 +182,10 @@ def _new_quantizer() -> nn.Module:
 
 def _set_rounding_(quantizer: Any, rounding: Rounding) -> None:
     """Let the library's quantizer compute with `rounding`, through its backend hook."""
-    with _library():
+    with library():
         from modelopt.torch.quantization.nn import is_registered_quant_backend, register_quant_backend
 
         if not is_registered_quant_backend(BACKEND):
             register_quant_backend(BACKEND, lambda x, one: one.rounding(x))
         quantizer.set_from_attribute_config({"backend": BACKEND})
     quantizer.rounding = rounding
-
-
-@contextmanager
-def _library() -> Iterator[None]:
-    """The library prints and warns about its own insides, on import most of all."""
-    with quiet(), contextlib.redirect_stdout(io.StringIO()):
-        yield
