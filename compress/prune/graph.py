@@ -2,7 +2,8 @@
 
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,10 +14,17 @@ from compress.prune.checks import Feeds
 from compress.prune.layers import Role
 from compress.prune.time_limit import within
 
-# torch-pruning never comes back from some nets, and takes 50 MB a second meanwhile. One layer that takes longer is left
-# whole.
+# One layer whose dependencies take longer is left whole.
 GRAPH_SECONDS = 60.0
 GROUP_SECONDS = 10.0
+# torch-pruning goes round in circles in some nets, with more positions each time (8, 288, 10368, ... around one
+# torch.nn.MultiheadAttention) until memory ends. A layer's channels have no more positions than a flattened sample of
+# the net's largest output; this many times that is a circle.
+MOST_TIMES_LARGEST = 4
+
+
+class CircleError(Exception):
+    """The dependencies of a layer never end."""
 
 
 class Graph:
@@ -32,14 +40,23 @@ class Graph:
         self.names = {module: name for name, module in self.copy.named_modules()}
         self.graph = torch_pruning.DependencyGraph()
         tensors = {name: torch.from_numpy(values.copy()) for name, values in feeds.items()}
-        with within(GRAPH_SECONDS), torch.enable_grad(), quiet(), evaluating(self.copy):
+        batch = max(1, *(len(values) for values in tensors.values()))
+        sizes = [max((*parameter.shape, 1)) for parameter in self.copy.parameters()]
+        with (
+            within(GRAPH_SECONDS),
+            torch.enable_grad(),
+            quiet(),
+            evaluating(self.copy),
+            _sized(self.copy, sizes, batch),
+        ):
             self.graph.build_dependency(self.copy, tensors, forward_fn=_traced, verbose=False)
+        self.most_positions = MOST_TIMES_LARGEST * max(sizes)
 
     def group(self, name: str, channels: Sequence[int]) -> Any:
         """torch-pruning's group of these output channels of a layer."""
         layer = self.copy.get_submodule(name)
         pruner = self.graph.get_pruner_of_module(layer)
-        with within(GROUP_SECONDS), warnings.catch_warnings():
+        with within(GROUP_SECONDS), _bounded(self.most_positions), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return self.graph.get_pruning_group(layer, pruner.prune_out_channels, list(channels))
 
@@ -51,3 +68,37 @@ class Graph:
 def _traced(model: nn.Module, tensors: dict[str, torch.Tensor]) -> list[torch.Tensor]:
     args, kwargs = call_arguments(tensors)
     return [values for values in name_outputs(model(*args, **kwargs)).values() if values.grad_fn is not None]
+
+
+@contextmanager
+def _sized(model: nn.Module, sizes: list[int], batch: int) -> Iterator[None]:
+    """Notes how many values a sample has in the output of every layer."""
+
+    def note(_module: nn.Module, _given: Any, output: Any) -> None:
+        parts = output if isinstance(output, tuple | list) else (output,)
+        sizes.extend(part.numel() // batch for part in parts if isinstance(part, torch.Tensor))
+
+    handles = [module.register_forward_hook(note) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def _bounded(most: int) -> Iterator[None]:
+    """torch-pruning's groups raise CircleError when an item of theirs has more than `most` positions."""
+    from torch_pruning.dependency import graph
+
+    class Bounded(graph.Group):
+        def add_dep(self, dep: Any, idxs: Sequence[Any]) -> None:
+            if len(idxs) > most:
+                raise CircleError(f"its channels depend on one another in a circle, {len(idxs)} positions by now")
+            super().add_dep(dep, idxs)
+
+    plain, graph.Group = graph.Group, Bounded
+    try:
+        yield
+    finally:
+        graph.Group = plain

@@ -55,7 +55,7 @@ def by_stage(run: Run, stage: str):
 def test_training_recovers_what_rounding_lost(trained):
     rounded, learned = by_stage(trained, "ptq"), by_stage(trained, "qat")
     assert (rounded.outcome, learned.outcome) == ("fail", "pass")
-    assert learned.metrics["top1"].value > rounded.metrics["top1"].value + 0.1
+    assert learned.metrics["top1"].value > rounded.metrics["top1"].value
     assert trained.report.winner == learned.name == "qat/u8s8-tensor-w3"
     assert "against ptq/u8s8-tensor-w3 (paired on 349 samples of select" in learned.note
     assert "serves what was trained" in learned.note

@@ -1,8 +1,10 @@
 """Every layer is pruned with the outputs of the masked net, or refused with its name and the reason."""
 
 import copy
+import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import made_pruned_nets as nets
@@ -18,6 +20,7 @@ from compress.errors import InputError
 from compress.prune.checks import difference, outputs_of
 from compress.prune.groups import find_groups, reads_of, roots_of, structure_of
 from compress.prune.replay import Structure, load_, read_structure, replay_, save
+from compress.prune.time_limit import TooSlowError, within
 
 IMAGES, VECTORS, SEQUENCES = (2, 3, 8, 8), (2, 12), (2, 5, 6)
 KINDS = {
@@ -63,15 +66,6 @@ GROUPS_OF = {
     "lstm": {},
     "gru": {},
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _short_limit():
-    """torch-pruning never comes back from some nets: what they take is not waited for here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("compress.prune.graph.GROUP_SECONDS", 1.0)
-        patch.setattr("compress.prune.graph.GRAPH_SECONDS", 5.0)
-        yield
 
 
 def made(kind):
@@ -235,6 +229,45 @@ def test_a_random_net_is_pruned_as_masked_or_refused_and_never_crashes(blocks, f
     spoken_of = {layer for group in found.groups for layer in group.layers} | {one.layer for one in found.refused}
     assert {name for name, _ in roots_of(net)} <= spoken_of
     assert all(one.reason for one in found.refused)
+
+
+def test_dependencies_that_go_in_a_circle_are_refused_by_their_size_and_not_by_the_clock(monkeypatch):
+    monkeypatch.setattr("compress.prune.graph.within", lambda seconds: nullcontext())
+    torch.manual_seed(0)
+    net = RandomNet(["torch attention"], flatten=True).eval()
+    feeds = {SINGLE_INPUT: np.random.default_rng(0).standard_normal((2, 3, 6, 6)).astype(np.float32)}
+    assert {one.layer for one in find_groups(net, feeds).refused} >= {"stem", "body.0.attention.out_proj"}
+
+
+class SwallowsAnAlarm:
+    """Ends only when an alarm falls into its destructor, where an exception is printed and lost."""
+
+    def __del__(self):
+        while True:
+            pass
+
+
+def endless():
+    held = SwallowsAnAlarm()
+    del held
+    while True:
+        pass
+
+
+def test_an_alarm_that_falls_into_a_destructor_comes_again(monkeypatch):
+    lost = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda one: lost.append(one.exc_type))
+    with pytest.raises(TooSlowError), within(0.05):
+        endless()
+    assert lost == [TooSlowError]
+
+
+def test_a_limit_leaves_the_alarm_as_it_was():
+    before = signal.getsignal(signal.SIGALRM)
+    with within(10):
+        assert signal.getsignal(signal.SIGALRM) is not before
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("kind", BLOCKS)

@@ -136,13 +136,14 @@ LAYERS = {
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-def test_every_layer_of_a_net_can_be_timed_at_every_width(kind):
+def test_every_layer_of_a_net_can_be_timed_at_every_width(kind, monkeypatch):
     net = LAYERS[kind]().eval()
     feeds = {SINGLE_INPUT: np.zeros((2, 3, 8, 8), np.float32)}
     groups = find_groups(net, feeds).groups
     counter = Counter(net, groups, feeds)
     layers = layers_to_time(net, counter, 1, 4)
     assert set(layers) == {call.name for call in counter.calls}
+    monkeypatch.setattr("compress.probe.layers.PAIR_SECONDS", 60.0)  # a loaded machine gets the time it needs
     files = [layer.draw((layer.axes[0][0], layer.axes[1][0])) for layer in layers.values()]
     assert all(ms is not None and ms > 0 for ms in timed(files, BENCH))
 
